@@ -5,7 +5,7 @@ collective library, slow parts). The job becomes a program, which says what ever
 that behave alike are folded into one role, and the program is played. The record of the play gives
 the account of every second.
 
-This module is the kind of job that a plan lays out (`sim.kind` has the contract of all kinds).
+This module implements the contract of `sim.kind` for jobs that a `[plan]` lays out.
 """
 
 import gc
@@ -81,7 +81,8 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
 
 
 def _fixed_orders(job: Job) -> Iterable[tuple[str, Program]]:
-    """If a job's order of passes was searched for, its programs by the named schedules."""
+    """The programs of a job under the named schedules, if its order of passes was searched for;
+    otherwise nothing. The answer compares their step times with the order that was found."""
     if job.order is None:
         return ()
     from sim.engine.ordering import fixed_orders

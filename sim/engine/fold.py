@@ -6,9 +6,9 @@ class with the bytes of all its copies on such a link, so contention is exact.
 
 Two vertices share a class only if they have the same colour and the same number of neighbours in
 every class (colour refinement, Weisfeiler and Leman 1968; Berkholz, Bonsma and Grohe 2017 for its
-complexity). Simulating one member of each class is then exact. A 64-bit hash of its edges' labels
-and its neighbours' classes stands for a vertex's neighbours, so a round takes a few array
-operations.
+complexity). Simulating one member of each class is then exact. Vertices are compared by a 64-bit
+hash of the labels of their edges and of the classes of their neighbours, so a round of refinement
+takes a few array operations.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -113,12 +113,13 @@ def renumbered(names: Words | Indices) -> Indices:
 
 
 def fold(program: Program, machine: Machine, *, unfold: bool = False) -> FoldedProgram:
-    """Folds a program on a machine; `unfold` keeps every rank and link apart."""
+    """Fold a program on a machine; `unfold` keeps every rank and link apart."""
     return Folding(program, machine, unfold=unfold).folded()
 
 
 class Folding:
-    """The classes of equal ranks, groups and links, for which a program is lowered repeatedly."""
+    """The classes of equal ranks, groups and links of a program. They are found once; `folded` then
+    writes the folded program for any speeds of the roles."""
 
     def __init__(self, program: Program, machine: Machine, *, unfold: bool = False) -> None:
         self.program, self.machine = program, machine

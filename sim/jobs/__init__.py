@@ -1,1 +1,1 @@
-"""Ring 2: other kinds of job than a plan's step. Each is a folder that ring 1 does not know."""
+"""Ring 2: kinds of jobs other than a plan's step, a folder each. Ring 1 knows none of them."""

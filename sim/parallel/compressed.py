@@ -2,7 +2,7 @@
 
 Codes that an all-reduce can add are all-reduced (PowerSGD's two factors one after the other: Vogels
 et al. 2019, algorithm 1; torch's powerSGD_hook.py); `Compression.sums` says how others are summed.
-Encoding runs behind the backward pass of a bucket, decoding before the optimizer.
+The code of a bucket is computed after the bucket's backward pass, and decoded before the optimizer.
 
 If ZeRO shards gradients, they are scattered in full precision. Each rank's share is then encoded
 behind the passes and summed over the replicas of its group (DALL-E within and between nodes,

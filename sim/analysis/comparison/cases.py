@@ -61,9 +61,9 @@ def prepared(
 ) -> list[Prepared]:
     """Read and set up all jobs of a comparison, before any is simulated. Raises `InputError`.
 
-    A text is `NAME` (or a path), or `NAME: KEY=VALUE; KEY=VALUE` with settings of its own. The text
-    `: KEY=VALUE` is the first name with settings of its own. The path of a .json file is a stored
-    result. `settings`, and the learning `task`, hold for all scenarios.
+    A job is a text `NAME` (or a path), or `NAME: KEY=VALUE; KEY=VALUE`, whose settings hold for
+    this job only. The text `: KEY=VALUE` repeats the first name with other settings. The path of a
+    .json file is a stored result. `settings`, and the learning `task`, hold for all scenarios.
     """
     named = list(jobs.items()) if isinstance(jobs, Mapping) else [(None, job) for job in jobs]
     found = list(_read_all(named, settings or {}, task))

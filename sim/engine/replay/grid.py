@@ -31,9 +31,9 @@ class Grid:
     """Passes as nodes; each stage's end is a node, too, behind its last pass.
 
     `before` is the node before each node on its stage, `kind` the node's row among `kinds` (stage
-    and variant; `NOTHING` for ends). `moments`, `nodes` and `messages` [terms, nodes] tell what the
-    input of a node waits for: in each term a moment of a node and a message behind it, or
-    `NOTHING`. Messages are numbered as in `pairs` (from, to).
+    and variant; `NOTHING` for ends). The input of a node waits for a few terms, which are the rows
+    of `moments`, `nodes` and `messages` [terms, nodes]. Each term is a moment of another node and
+    the message that follows it, or `NOTHING`. Messages are numbered as in `pairs` (from, to).
     """
 
     schedule: Schedule
@@ -175,8 +175,8 @@ class _GridBuilder:
         """Yield the terms of messages that are sent on streams of their own. A message that its
         receiver does not take yet delays the later messages of its stream.
 
-        If receipts have streams, they delay later receipts, too. Otherwise a receipt waits until
-        its stage and host have reached it.
+        In the style "overlapped" receipts have streams, too, and a receipt delays the later
+        receipts of its stream. In other styles a receipt waits until its stage and host reach it.
         """
         received = source >= 0
         yield self._term(END, source, message)
@@ -188,10 +188,10 @@ class _GridBuilder:
             yield self._term(REACHED, np.where(received, self.before, NOTHING), message, received)
 
     def _queued(self, takers: Indices, peers: Indices) -> Indices:
-        """For each node in `takers`, the node that takes the message before in the same stream.
+        """For each node in `takers`: the node that takes the previous message of the same stream.
 
-        A node's message is taken by the node in `takers` and exchanged with the stage in `peers`.
-        There is a stream for each stage, direction and peer.
+        `takers` gives the node that takes each node's message, or `NOTHING`. `peers` gives the
+        stage with which the message is exchanged. Each stage, direction and peer has a stream.
         """
         before = np.full(self.size, NOTHING, dtype=np.int64)
         asked = np.flatnonzero(takers >= 0)
@@ -226,9 +226,10 @@ class _GridBuilder:
         messages: Indices,
         asked: NDArray[np.bool_] | None = None,
     ) -> tuple[Indices, Indices, Indices]:
-        """A term: the moment of other nodes for which nodes wait, and the message behind it.
+        """A term: each node waits for this `moment` of a node in `nodes` and then for a message.
 
-        If a term is `asked` for but has no node, the stage has not begun, and its opening counts.
+        `asked` marks the nodes that have the term; by default these have an entry in `nodes`. A
+        marked node without such an entry waits for the opening of its stage, node number `size`.
         """
         there = nodes >= 0 if asked is None else asked
         opening = self.size if asked is not None else NOTHING

@@ -137,7 +137,7 @@ def _chunks(given: Given) -> dict[str, Any]:
 
 def _write_chunks(keys: Keys) -> Words:
     if keys["plan.interleave"] not in (1, 2):
-        fault = f"{keys['plan.interleave']} chunks of a stage are not torchtitan's 2"
+        fault = f"interleave is {keys['plan.interleave']}, but torchtitan puts 2 chunks on a stage"
         raise InputError("plan.interleave", fault, "set interleave = 2")
     return {}
 

@@ -1,8 +1,8 @@
 """What would a training script do on another cluster?
 
-One step of it, recorded by `sim.capture` or by PyTorch's execution trace observer, becomes a
-program, which is played without torch. Nothing else needs this folder: without it, recordings are
-unknown.
+A step of the script, recorded by `sim.capture` or by PyTorch's execution trace observer, becomes a
+program, which is played without torch. Other folders do not need this folder: without it,
+recordings are unknown.
 """
 
 KEYS = ("record",)

@@ -1,4 +1,4 @@
-"""Which changes of a script could make its recorded step shorter? Every edit that has room."""
+"""Which changes of a script could make its recorded step shorter? All edits that apply to it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +10,8 @@ from sim.results.by_line import Suggestion
 
 
 def advice(setup: Recorded) -> Iterator[Suggestion]:
-    """The edits of all modules of `edits`, each with the setup that it makes of another."""
+    """Yield the edits of all modules of `edits`; `made` of a suggestion applies its edit to a
+    setup."""
     for module in modules("sim.jobs.recorded.edits").values():
         if hasattr(module, "edits"):
             for edit in module.edits(setup):
@@ -29,7 +30,7 @@ def _made(edit: Edit) -> "_Made":
 
 
 class _Made:
-    """What an edit makes of a setup."""
+    """Applies an edit to all recordings of a setup."""
 
     def __init__(self, edit: Edit) -> None:
         self.edit = edit

@@ -18,7 +18,7 @@ from sim.jobs.recorded.allocator_settings import MIB, AllocatorSettings
 
 _ROUND, _SMALL, _LARGE, _LARGE_ROUND = 512, MIB, 10 * MIB, 2 * MIB
 _SMALL_SEGMENT = 2 * MIB
-_PAGES = 1 << 30  # of an expandable segment: more than any device has
+_PAGES = 1 << 30  # pages of an expandable segment: more than any device has
 
 
 class Pool(NamedTuple):
@@ -29,8 +29,8 @@ class Pool(NamedTuple):
 
 
 class Block:
-    """A part of a segment with its neighbours there. A block that is not `mapped` is only
-    addresses."""
+    """A part of a segment, linked with its neighbours in the segment. A block that is not `mapped`
+    is only a range of addresses."""
 
     __slots__ = ("address", "before", "behind", "expandable", "free", "mapped", "pool", "size")
 
@@ -48,10 +48,10 @@ class OutOfMemoryError(Exception):
 
 
 class CachingAllocator:
-    """Takes blocks and gives them back, by their numbers.
+    """Allocates and frees blocks, which the caller numbers.
 
-    `allocated` and `reserved` are bytes now. Reserved bytes stay within the `capacity`; for that,
-    cached blocks were given back to the device so many times (`retries`).
+    `allocated` and `reserved` are the present bytes. Reserved bytes stay within the `capacity`.
+    `retries` counts how often all cached blocks were returned to the device for that reason.
     """
 
     def __init__(self, settings: AllocatorSettings | None = None, capacity: float = inf) -> None:
@@ -61,11 +61,11 @@ class CachingAllocator:
         self._unmapped: defaultdict[Pool, list[int]] = defaultdict(list)
         self._free: dict[int, Block] = {}  # by address, cached or not mapped
         self._live: dict[int, Block] = {}  # by number
-        self._in_use: dict[int, Block] = {}  # given back by the script
+        self._in_use: dict[int, Block] = {}  # by number: freed by the script, in use on the device
         self._addresses = 0
 
     def take(self, number: int, bytes: int, stream: int = 0) -> None:
-        """A block of so many bytes for a stream. Raises `OutOfMemoryError`."""
+        """Allocate a block of `bytes` for a stream. Raises `OutOfMemoryError`."""
         size = self._rounded(bytes)
         pool = Pool(size <= _SMALL, stream)
         block = self._found(size, pool) or self._made(size, pool)
@@ -75,8 +75,8 @@ class CachingAllocator:
         self.allocated += block.size
 
     def give(self, number: int, *, in_use: bool = False) -> None:
-        """Give a block back; a block that was never taken is ignored. The device may still have it
-        `in_use`, until it is `over`."""
+        """Free a block; a block that was never allocated is ignored. If the device still has it
+        `in_use`, the block is free only after a call of `over`."""
         block = self._live.pop(number, None)
         if block is not None:
             self.allocated -= block.size
@@ -85,13 +85,13 @@ class CachingAllocator:
                 self.over(number)
 
     def over(self, number: int) -> None:
-        """The device is done with a block that was given back."""
+        """Free a block that the script has freed before, and that the device uses no longer."""
         block = self._in_use.pop(number, None)
         if block is not None:
             self._join(block)
 
     def empty(self) -> None:
-        """Give cached blocks back to the device once it has done its work: segments that are not
+        """Return cached blocks to the device once it has done its work: segments that are not
         split, and whole pages (`release_cached_blocks`)."""
         for number in list(self._in_use):
             self.over(number)
@@ -102,7 +102,7 @@ class CachingAllocator:
                 self._release(block)
 
     def _rounded(self, bytes: int) -> int:
-        """`round_size`, `roundup_power2_next_division`."""
+        """The bytes of a request, rounded up (`round_size`, `roundup_power2_next_division`)."""
         steps = self.settings.divisions
         if steps > 1 and bytes > _ROUND * steps:
             step = (1 << (bytes.bit_length() - 1)) // steps
@@ -116,7 +116,7 @@ class CachingAllocator:
 
     def _found(self, size: int, pool: Pool) -> Block | None:
         """`get_free_block`: the smallest cached block that is large enough, at the lowest address.
-        A block that could grow is passed over for the next block if that could grow less."""
+        A block of an expandable segment is passed over if the next block could grow less."""
         row, most = self._cached[pool], self.settings.max_split_size
         at = bisect_left(row, (size, -1))
         if at == len(row):
@@ -131,7 +131,7 @@ class CachingAllocator:
         return None if whole or size < most <= block.size else self._drop(block)
 
     def _made(self, size: int, pool: Pool) -> Block:
-        """`alloc_block`; if the device is full, cached blocks are given back first."""
+        """`alloc_block`: a new block; if the device is full, cached blocks are returned first."""
         make = self._expanded if self.settings.expandable else self._segment
         block = make(size, pool)
         if block is None and self._release_largest(size, pool):
@@ -145,7 +145,7 @@ class CachingAllocator:
         return block
 
     def _segment(self, size: int, pool: Pool) -> Block | None:
-        """`get_allocation_size`."""
+        """A new segment (`get_allocation_size`); None if the device is full."""
         large = int(self.settings.large_segment) if size < _LARGE else _up(size, _LARGE_ROUND)
         whole = _SMALL_SEGMENT if pool.small else large
         if self.reserved + whole > self.capacity:
@@ -154,7 +154,7 @@ class CachingAllocator:
         return Block(whole, self._space(whole, 1), pool, expandable=False, mapped=True)
 
     def _space(self, size: int, align: int) -> int:
-        """Addresses of a new segment, which borders on no other."""
+        """The first address of a new segment, which does not border on another segment."""
         start = _up(self._addresses + 1, align)
         self._addresses = start + size
         return start
@@ -163,8 +163,9 @@ class CachingAllocator:
         self.reserved -= self._drop(block).size
 
     def _release_largest(self, size: int, pool: Pool) -> bool:
-        """`release_available_cached_blocks`: of blocks too large to be split, the first that is
-        large enough, or as many of the largest as are needed."""
+        """`release_available_cached_blocks`: release the smallest block that is large enough, or as
+        many of the largest as are needed. Only blocks too large to be split are released. Returns
+        whether enough bytes were released."""
         row, most = self._cached[pool], self.settings.max_split_size
         if most == inf or self.settings.expandable:
             return False
@@ -181,7 +182,7 @@ class CachingAllocator:
         return _SMALL_SEGMENT if pool.small else int(self.settings.large_segment)
 
     def _expanded(self, size: int, pool: Pool) -> Block | None:
-        """`try_allocate_expandable_block`: takes free addresses and maps pages there."""
+        """`try_allocate_expandable_block`: find free addresses and map pages to them."""
         block = self._room(size, pool)
         if not block.mapped and not self._map(block, min(block.size, size)):
             return None
@@ -193,8 +194,8 @@ class CachingAllocator:
         return self._drop(block)
 
     def _room(self, size: int, pool: Pool) -> Block:
-        """`find_expandable_block`: the first free addresses that are enough, in part not mapped;
-        else a new segment."""
+        """`find_expandable_block`: the first range of free addresses that is large enough and not
+        wholly mapped, otherwise a new segment."""
         for address in self._unmapped[pool]:
             block = self._free[address]
             if block.before and block.before.free:
@@ -211,7 +212,7 @@ class CachingAllocator:
         return block
 
     def _map(self, block: Block, size: int) -> bool:
-        """`map_block`: the first pages of addresses; False where the device has no bytes left."""
+        """`map_block`: map the first pages of a block; False if the device has no bytes left."""
         size = _up(size, self._page(block.pool))
         if self.reserved + size > self.capacity:
             return False
@@ -224,7 +225,7 @@ class CachingAllocator:
         return True
 
     def _unmap(self, block: Block) -> None:
-        """`unmap_block`: the pages that lie within a cached block."""
+        """`unmap_block`: unmap the pages that lie wholly within a cached block."""
         page = self._page(block.pool)
         start, end = _up(block.address, page), (block.address + block.size) // page * page
         if start >= end:
@@ -252,7 +253,8 @@ class CachingAllocator:
         return rest
 
     def _join(self, block: Block) -> None:
-        """`free_block`: with free neighbours that are mapped, or not, as it is."""
+        """`free_block`: free a block, joined with free neighbours that are mapped if it is mapped,
+        and not mapped if it is not."""
         if (other := block.before) and other.free and other.mapped == block.mapped:
             self._drop(other)
             block.address, block.size = other.address, block.size + other.size
@@ -290,6 +292,6 @@ def _up(size: int, unit: int) -> int:
 
 
 def _grown(block: Block) -> int:
-    """The size that a block could grow to."""
+    """The size to which a block could grow by mapping the addresses behind it."""
     behind = block.behind
     return block.size + (behind.size if behind and not behind.mapped else 0)

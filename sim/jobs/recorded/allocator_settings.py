@@ -1,4 +1,4 @@
-"""Settings of torch's caching allocator, as PYTORCH_ALLOC_CONF has them."""
+"""Read settings of torch's caching allocator, written as in PYTORCH_ALLOC_CONF."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,8 +10,8 @@ from sim.config.schema import nearest
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the second up to torch 2.8
 MIB = 1 << 20
-# They change when bytes are pinned, freed or asked for, not how many are reserved; garbage is
-# collected early only where a process is given a fraction of the memory.
+# These options change when memory is pinned, freed or requested, but not how much is reserved.
+# Garbage is collected early only if a process has a limited fraction of the memory.
 _NO_EFFECT = (
     *("garbage_collection_threshold", "release_lock_on_cudamalloc", "throw_on_cudamalloc_oom"),
     *("pinned_use_cuda_host_register", "pinned_num_register_threads"),
@@ -22,9 +22,9 @@ _NO_EFFECT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorSettings:
-    """Bytes, each by the option's own name: blocks of `max_split_size` or more are not split, and
-    serve requests that are at most `max_non_split_rounding` smaller; requests between powers of two
-    are rounded up to one of `divisions` steps (0: to 512 bytes).
+    """Options of the allocator, named as in torch; sizes are in bytes. Blocks of `max_split_size`
+    or more are not split. They serve requests that are at most `max_non_split_rounding` smaller.
+    Requests between powers of two are rounded up to one of `divisions` steps (0: to 512 bytes).
 
     Source: c10/core/AllocatorConfig.cpp, c10/cuda/CUDAAllocatorConfig.cpp.
     """
@@ -37,7 +37,7 @@ class AllocatorSettings:
 
 
 def parsed(text: str, where: str) -> AllocatorSettings:
-    """The settings of a text. Raises `InputError` for what torch refuses, and for other allocators.
+    """Read settings. Raises `InputError` for a text that torch refuses, and for other allocators.
 
     >>> parsed("expandable_segments:True,max_split_size_mb:128", "here").max_split_size
     134217728

@@ -25,7 +25,7 @@ from sim.results.result import Result
 from sim.scenario.settings import flat
 from sim.uncertainty.evidence import Campaign, evidence
 
-_LINES = 3  # of a script, that hold most at the peak
+_LINES = 3  # lines of the script that a warning names: those that hold most at the peak
 
 
 def report(
@@ -36,8 +36,8 @@ def report(
     *,
     wall_seconds: float,
 ) -> Result:
-    """The result of a record of recordings, one per stage, whose events are `noted`; formulas stand
-    with `Result`, FLOPs with `WorkDone`."""
+    """The result of a record. `noted` has the places of the events of each stage's recording. See
+    `Result` for the formulas, `WorkDone` for FLOPs."""
     topology, step = setup.machine.topology, record.step_time
     recordings, axes = [recording for recording, _ in setup.stages], setup.stages[0][1]
     work = [work_of(recording, topology.device) for recording in recordings]
@@ -72,7 +72,8 @@ def report(
 
 
 def _room(memories: Sequence[Memory], peaks: Sequence[Peak]) -> dict[str, Any]:
-    """Whether the script fits (None: nobody knows), the memory of the fullest GPU, what helps."""
+    """Whether the script fits (None: no memory was recorded), the memory of the fullest GPU, and
+    remedies."""
     known = all(peak.allocated for peak in peaks)
     fits = all(peak.failure is None for peak in peaks) if known else None
     return {
@@ -101,12 +102,12 @@ def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
 
 
 def _compiled(recording: Recording) -> bool:
-    """Whether inductor has written some of its kernels."""
+    """Whether inductor has written some kernels of a recording."""
     return any(operator.name.startswith("inductor.") for operator in recording.operators)
 
 
 def _campaign(setup: Recorded, precision: Precision) -> Campaign:
-    """Which measured runs it is like."""
+    """The features by which similar measured runs are found."""
     topology = setup.machine.topology
     return Campaign(
         stack=setup.stack.name,
@@ -155,18 +156,18 @@ def _warnings(setup: Recorded) -> Iterator[str]:
 
 
 def _measured_host(setup: Recorded) -> Iterator[str]:
-    """For which launches the host's seconds were measured, and where."""
+    """Yield for how many launches the host's seconds were measured, and in which profile."""
     device = setup.machine.topology.device
     found = coverage([recording for recording, _ in setup.stages], host_of(setup.stack, device))
     if found is not None and device.measured is not None:
         software = device.measured.origin.provenance.get("torch", "")
         where = f"profile {device.profile}{f' (torch {software})' if software else ''}"
-        rest = f", the stack those of the rest ({', '.join(found.others)})" if found.others else ""
+        rest = f"; the rest are the stack's ({', '.join(found.others)})" if found.others else ""
         yield f"{where} has the host's times of {found.share:.0%} of launches{rest}"
 
 
 def _of_memory(memory: Memory, capacity: float) -> Iterator[str]:
-    """Where the peak is, and how the allocator gets by with the device's memory."""
+    """Yield where the peak is, and whether the device's memory is enough for the allocator."""
     worst = memory.peak()
     in_step = memory.peak(since=0).allocated
     if in_step < worst.allocated:

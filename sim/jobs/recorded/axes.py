@@ -1,4 +1,4 @@
-"""Which axes does a recording's mesh have? The ranks of its process groups tell."""
+"""Which axes does a recording's mesh have? They follow from the ranks of its process groups."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,9 +17,9 @@ _SUMS = ("all_reduce", "reduce_scatter")
 
 
 def context_strides(recordings: Iterable[Recording]) -> set[int]:
-    """Strides of the axes along which keys and values (or heads) move: all that is gathered or
-    exchanged along them in forward passes comes right before or behind fused attention. Tensor
-    parallelism and experts have a product between."""
+    """Strides of the axes along which keys and values (or heads) move. All gathers and exchanges
+    along such an axis in forward passes come right before or after fused attention. With tensor
+    parallelism or experts, there is a matrix product between the call and attention."""
     found: dict[tuple[int, int], bool] = {}
     for recording in recordings:
         for axis, beside in _moves(recording):
@@ -28,8 +28,8 @@ def context_strides(recordings: Iterable[Recording]) -> set[int]:
 
 
 def _moves(recording: Recording) -> Iterator[tuple[tuple[int, int], bool]]:
-    """The axis (stride and size) of each call that may move keys and values, and whether attention
-    is next to it."""
+    """Yield the axis (stride and size) of each call that may move keys and values, and whether
+    attention is next to the call."""
     families = [kernel_of(operator).family for operator in recording.operators]
     marks = [families[e.operator] if e.kind == "kernel" else "" for e in recording.events]
     before, behind = _nearest(marks), _nearest(marks[::-1])[::-1]
@@ -41,7 +41,7 @@ def _moves(recording: Recording) -> Iterator[tuple[tuple[int, int], bool]]:
 
 
 def _nearest(families: Sequence[str]) -> list[str]:
-    """Of each place the last product or attention up to there."""
+    """For each place, the family of the last product or attention up to that place."""
     last, found = "", []
     for family in families:
         last = family if family in ("gemm", "attention") else last
@@ -54,7 +54,7 @@ CONTEXT_AXIS = "cp"
 
 
 def lattice(ranks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Stride and size of each axis along which sorted ranks extend.
+    """The stride and size of each axis of a group of sorted ranks.
 
     >>> lattice((0, 1, 8, 9)), lattice((3,))
     (((1, 2), (8, 2)), ())
@@ -68,7 +68,7 @@ def lattice(ranks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def group_of(ranks: tuple[int, ...], where: str) -> Group:
-    """The process group of sorted ranks. Raises `InputError` for ranks that are no lattice.
+    """The process group of sorted ranks. Raises `InputError` if the ranks do not form a lattice.
 
     >>> group_of((1, 3, 9, 11), "here")
     Group(first=1, axes=((2, 2), (8, 2)))
@@ -86,11 +86,12 @@ def group_of(ranks: tuple[int, ...], where: str) -> Group:
 class Axes:
     """The `mesh`, fastest varying axis first, and the axes of each group by its number.
 
-    The outermost axis but the pipeline's is data parallel, as in torch's own meshes. So is every
-    axis whose collectives are issued on their own streams (FSDP's), and every axis along which
-    gradients are summed together with the outermost (experts lie within data parallel ranks).
-    Tensor parallelism computes on the result at once. Of two data parallel axes the outer shards
-    nothing. The axis along which attention gets its keys and values is context parallel.
+    The outermost axis other than the pipeline's is data parallel, as in torch's own meshes. So is
+    every axis whose collectives are issued on their own streams (FSDP's), and every axis along
+    which gradients are summed together with the outermost axis (experts lie within data-parallel
+    ranks). Tensor parallelism needs its results at once, so its collectives are on the main stream.
+    Of two data-parallel axes the outer axis replicates. The axis along which attention gets its
+    keys and values is context parallel.
     """
 
     mesh: Mapping[str, int]
@@ -99,12 +100,12 @@ class Axes:
 
     @property
     def data_ranks(self) -> int:
-        """Ranks that have data of their own: sequences, or parts of them (`sequence_ranks`)."""
+        """The number of ranks with different data: sequences, or parts of sequences."""
         return self.mesh.get(DATA_AXIS, 1) * self.mesh.get(REPLICAS_AXIS, 1) * self.sequence_ranks
 
     @property
     def sequence_ranks(self) -> int:
-        """Ranks that share each sequence."""
+        """The number of ranks that share each sequence (context parallelism)."""
         return self.mesh.get(CONTEXT_AXIS, 1)
 
     def stage(self, rank: int) -> int:
@@ -114,7 +115,7 @@ class Axes:
         return rank // self.strides[PIPELINE_AXIS] % self.mesh[PIPELINE_AXIS]
 
     def cause(self, group: int, name: str) -> Cause:
-        """The cause of a group's collectives of a name."""
+        """The cause that accounts name for a group's collectives of this kind ("all_gather")."""
         axes = self.of[group]
         if PIPELINE_AXIS in axes:
             return PIPELINE
@@ -126,14 +127,14 @@ class Axes:
 
 
 def axes_of(*stages: Recording) -> Axes:
-    """The axes of the first of these recordings, by the groups of all (see `every_axes`)."""
+    """The axes of the first of some recordings, from the groups of all of them (`every_axes`)."""
     return next(every_axes(stages))
 
 
 def every_axes(stages: Sequence[Recording]) -> Iterator[Axes]:
-    """The axes of each stage's recording, by the groups of all stages.
+    """Yield the axes of each stage's recording, from the groups of all stages.
 
-    Ranks send one another messages along the pipeline's axis. Raises `InputError` where groups do
+    Ranks send one another messages along the pipeline's axis. Raises `InputError` if the groups do
     not divide the ranks into axes.
     """
     stride, world = _sent_along(stages), stages[0].world
@@ -152,7 +153,7 @@ def every_axes(stages: Sequence[Recording]) -> Iterator[Axes]:
 
 
 def staged(recordings: Sequence[Recording]) -> list[tuple[Recording, Axes]]:
-    """Recordings with their axes in the order of their pipeline stages. Raises `InputError` where a
+    """Recordings with their axes in the order of their pipeline stages. Raises `InputError` if a
     stage is missing or recorded twice."""
     pairs = sorted(
         zip(recordings, every_axes(recordings), strict=True),
@@ -170,7 +171,7 @@ def staged(recordings: Sequence[Recording]) -> list[tuple[Recording, Axes]]:
 
 
 def _sent_along(recordings: Iterable[Recording]) -> int:
-    """The distance of ranks that send one another messages, 0 where none do."""
+    """The distance of ranks that send one another messages; 0 if no rank sends messages."""
     return gcd(
         *(
             abs(event.peer - recording.rank)
@@ -203,7 +204,7 @@ def _names(
 
 
 def _beside(recordings: Iterable[Recording]) -> set[int]:
-    """Strides of groups whose collectives are issued beside the main streams."""
+    """Strides of groups whose collectives are issued on other streams than the main stream."""
     found = set()
     for recording in recordings:
         main = main_stream(recording)
@@ -213,7 +214,8 @@ def _beside(recordings: Iterable[Recording]) -> set[int]:
 
 
 def _summing(recordings: Iterable[Recording]) -> Iterator[Group]:
-    """The groups that sum gradients: more than a hundredth of the weights at once, so no norm."""
+    """Yield the group of each call that sums gradients. The call has more bytes than a hundredth of
+    the number of parameters, which excludes sums of norms."""
     for recording in recordings:
         least = recording.parameters / 100
         for event in recording.events:

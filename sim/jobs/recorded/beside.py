@@ -1,8 +1,8 @@
 """Which collectives run beside which computations of a recording?
 
-A collective of another stream begins at the earliest behind the last computation that it waits for.
-It ends at the latest where a computation waits for it. In between, the main stream runs
-computations and the collectives that hold it up. Each computation has its share of the seconds.
+A collective of another stream can begin after the last computation that it waits for. It ends
+before the first computation that waits for it. In between, the main stream runs computations, and
+collectives that hold it up. Each computation meets only its share of the collective's seconds.
 """
 
 from bisect import bisect_left
@@ -27,8 +27,8 @@ from sim.program.operations import (
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A collective in flight: the numbers of the computations from which on it may run, and before
-    which it has to be there."""
+    """A collective with the computations that may run beside it: the numbers of the first, and of
+    the computation that waits for it (`end`)."""
 
     call: Collective
     begin: int
@@ -36,9 +36,9 @@ class _Flight:
 
 
 def with_beside(operations: Sequence[Operation], factors: Mapping[str, float]) -> list[Operation]:
-    """The operations of a recording, with the collectives beside each computation of the main
-    stream, and the collectives with the seconds of kernels beside each. Collectives of the causes
-    in `factors` last so many times as long."""
+    """The operations of a recording, each knowing what runs beside it: computations of the main
+    stream their collectives, collectives the seconds of their kernels. A collective counts as
+    lasting `factors` times as long, by its cause."""
     flights, seconds = _flights(operations)
     found: dict[int, list[Beside]] = {}
     sums = [0.0, *accumulate(seconds)]
@@ -78,11 +78,11 @@ def with_beside(operations: Sequence[Operation], factors: Mapping[str, float]) -
 
 
 def _flights(operations: Sequence[Operation]) -> tuple[list[_Flight], list[float]]:
-    """All collectives, and the seconds of each computation of the main stream."""
+    """All collectives in order, and the seconds of each computation of the main stream."""
     seconds: list[float] = []
     flights: list[_Flight] = []
-    reach: dict[str, int] = {}  # how many computations are behind an operation
-    carried: dict[str, frozenset[_Flight]] = {}  # what has ended once it has
+    reach: dict[str, int] = {}  # by operation: how many computations end before it
+    carried: dict[str, frozenset[_Flight]] = {}  # by operation: collectives that end before its end
     last: dict[str, str] = {}
     for operation in operations:
         main = operation.stream == COMPUTE_STREAM

@@ -1,7 +1,7 @@
-"""What a recorded step has allocated, from kernel to kernel.
+"""The allocated memory of a recorded step, from kernel to kernel.
 
-A pass without a collective is a single computation of the program; its kernels stand in it at their
-shares of its device seconds.
+A pass without a collective is a single computation of the program. Kernels begin within the
+computation in proportion to the device seconds of the kernels before them.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from sim.jobs.recorded.recording import Recording
 from sim.program.memory import NOTHING, in_a_row
 from sim.program.memory_levels import levels
 
-_POINTS = 64  # of a computation, at most
+_POINTS = 64  # points of the curve in a computation, at most
 
 _Span = tuple[float, float]  # begin and end (s)
 
@@ -26,8 +26,8 @@ _Span = tuple[float, float]  # begin and end (s)
 def curve(
     memory: Memory, noted: EventPlaces, seconds: Sequence[float], record: Record, stage: int
 ) -> MemoryCurve:
-    """The curve of a stage, by the device's `seconds` of each operator of its recording. Changes
-    keep the host's order."""
+    """The curve of a stage; `seconds` are the device's for each operator of its recording. Changes
+    of memory keep the host's order."""
     uses = memory.by_event()
     spans = _spans(record, stage)
     moments = _moments(memory.recording, noted.places, seconds, spans)
@@ -36,12 +36,13 @@ def curve(
     joined = [*(in_a_row(use for _, _, use in row) for row in rows), NOTHING]  # to the step's end
     step = levels(memory.before_step(), joined, np.arange(len(joined)))
     starts = np.array([*(begin for (_, begin, _), *_ in rows), record.end])
-    fuller = [use.highest > max(use.left, 0.0) for use in joined]  # than before it and behind it
+    fuller = [use.highest > max(use.left, 0.0) for use in joined]  # higher than before and after
     return drawn(stage, step, starts, np.where(fuller, record.end, starts))
 
 
 def _spans(record: Record, stage: int) -> dict[str, _Span]:
-    """When operations began and ended; some were played in pieces, the last with their name."""
+    """When operations began and ended. An operation played in pieces has a first span `NAME.0` and
+    a last span `NAME`."""
     role = next(role.index for role in record.roles if role.stage == stage)
     found = {s.name: (s.start, s.end) for s in record.timeline.spans if s.role == role}
     return {name: (found.get(f"{name}.0", own)[0], own[1]) for name, own in found.items()}
@@ -53,7 +54,8 @@ def _moments(
     seconds: Sequence[float],
     spans: Mapping[str, _Span],
 ) -> Iterator[tuple[tuple[str, int], float]]:
-    """For each event a place, which a few neighbours share, and when it begins (s)."""
+    """Yield for each event its place on the curve, which neighbouring events may share, and when
+    the event begins (s)."""
     own = [seconds[e.operator] if e.kind == "kernel" else 0.0 for e in recording.events]
     names = [place[-1] if place else "" for place in places]
     whole, passed = Counter[str](), Counter[str]()

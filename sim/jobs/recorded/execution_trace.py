@@ -1,10 +1,10 @@
 """How does a PyTorch execution trace become a recording?
 
-A trace has the calls that operators make of one another, a recording only operators that run a
-kernel. An operator counts as such if no inner operator does, apart from copies and fills for its
-own use. An operator that returns its argument (`Tensor(a)` in its schema) runs no kernel. A trace
-has no streams: everything runs in a row, except that the results of collectives are awaited where
-they are read.
+A trace has operators and the operators that they call; a recording has only operators that run a
+kernel. An operator runs a kernel if no operator that it calls does, apart from copies and fills for
+internal use. An operator that returns its argument (`Tensor(a)` in its schema) runs no kernel. A
+trace has no streams: kernels run one after the other, and wait for the collectives whose results
+they read.
 """
 
 import json
@@ -32,10 +32,10 @@ from sim.jobs.recorded.trace_nodes import ENGINE, REMEDY, Node, Operand, nodes_o
 
 _NOTE = "an execution trace says nothing of memory and streams: its kernels run one after the other"
 _FLAGS = ("is_causal", "output_mask")
-_UNREAD = {"copy_": "self", "_foreach_copy_": "self"}  # beside what is called "out"
+_UNREAD = {"copy_": "self", "_foreach_copy_": "self"}  # arguments only written, as is any "out"
 _MOST = 1 << 24  # ranks of a group
-_ROOTLESS = ("all", "reduce_scatter")  # collectives that name the rank, where others name a root
-_PHASES: dict[str, Phase] = {  # by what the names of nodes begin with
+_ROOTLESS = ("all", "reduce_scatter")  # collectives that name the rank; others name a root
+_PHASES: dict[str, Phase] = {  # by the beginnings of nodes' names
     ENGINE: "backward",
     "torch.distributed.ddp.reducer": "backward",
     "Optimizer.": "optimizer",
@@ -43,8 +43,8 @@ _PHASES: dict[str, Phase] = {  # by what the names of nodes begin with
 
 
 def recording_of(document: Mapping[str, Any], where: str) -> Recording:
-    """The step of a trace between the ends of its first two optimizer steps; all of the trace where
-    there is one. Raises `InputError`."""
+    """The recording of a trace: the step between the ends of its first two optimizer steps, or the
+    whole trace if it has fewer optimizer steps. Raises `InputError`."""
     nodes = nodes_of(document, where)
     groups = _Groups(nodes, where)
     reader = _Reader(nodes, groups, where)
@@ -64,8 +64,8 @@ def recording_of(document: Mapping[str, Any], where: str) -> Recording:
 
 
 def _one_step(events: Sequence[Event]) -> list[Event]:
-    """The step; events between a backward pass and an optimizer (clipping) count as the
-    optimizer's."""
+    """The events of one step. Events between a backward pass and an optimizer step (clipping)
+    become the optimizer's."""
     found = list(events)
     for place in range(len(found) - 1, 0, -1):
         if found[place].phase == "optimizer" and found[place - 1].phase == "forward":
@@ -86,8 +86,9 @@ def _one_step(events: Sequence[Event]) -> list[Event]:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """NCCL's node (`record_param_comms`) on a collective's group: its name or address, the place of
-    the rank in it (-1: not told), its size (0: not told), its members as far as they are known."""
+    """The `group` of a collective as NCCL's node (`record_param_comms`) gives it: its name or
+    address, the rank's place in it (-1: unknown), its size (0: unknown), and its members if they
+    are known."""
 
     group: str
     place: int
@@ -96,8 +97,9 @@ class _Call:
 
 
 def _call_of(node: Node) -> _Call | None:
-    """Arguments before schema 1.1: tensors, number, group, rank or root, collective, two lists of
-    sizes by rank; from 1.0.2 on the first rank of the group, its stride, its size."""
+    """Read NCCL's node; None for other nodes and for waits. Before schema 1.1 its arguments are:
+    tensors, number, group, rank or root, collective, two lists of sizes by rank. From 1.0.2 on the
+    first rank of the group, its stride and its size follow."""
     words = [n for n, value in enumerate(node.given) if isinstance(value, str)]
     if node.name != "record_param_comms" or not words or words[0] < 2:
         return None
@@ -118,7 +120,7 @@ def _call_of(node: Node) -> _Call | None:
 
 
 class _Groups:
-    """The process groups that a trace names; its collectives `used` some of them."""
+    """The process groups that a trace names; `used` holds the groups of its collectives."""
 
     def __init__(self, nodes: Sequence[Node], where: str) -> None:
         self.where, self.used = where, InternTable[Group]()
@@ -135,8 +137,8 @@ class _Groups:
         self.rank = least if seen is None else seen
 
     def _seen(self, nodes: Sequence[Node]) -> int | None:
-        """Groups as their collectives have them, and the rank that a largest group tells. A group
-        of no known size has as many ranks as the largest."""
+        """Read the groups from NCCL's nodes. Return the rank, as a node of a largest group gives it
+        (None: no node does). A group of unknown size is taken to be as large as the largest."""
         calls = [call for call in map(_call_of, nodes) if call]
         largest = max((call.size for call in calls), default=0)
         if not largest:
@@ -163,7 +165,7 @@ class _Groups:
 
     def number(self, node: Node, inner: Sequence[Node]) -> int:
         """The number of a collective's group: the named group, else the group of NCCL's node inside
-        it, else the only group. Raises `InputError` where none is known."""
+        the collective, else the only group. Raises `InputError` if the group is unknown."""
         names = [str(call.attributes["pg_name"]) for call in inner if "pg_name" in call.attributes]
         names += [call.group for call in map(_call_of, inner) if call]
         names += [value for value in node.given if isinstance(value, str) and value in self.sizes]
@@ -177,22 +179,23 @@ class _Groups:
 
 @dataclass(slots=True)
 class _Facts:
-    """A call's phase, whether it is inside a kernel or made again, and the calls that it makes."""
+    """A call's phase, whether it is inside a kernel or recomputed (`again`), and the calls that it
+    makes."""
 
     phase: Phase
     inside: bool = False
     again: bool = False
-    works: bool = False  # runs a kernel that is more than a copy or a fill
+    works: bool = False  # it runs a kernel other than a copy or a fill for internal use
     calls: list[Node] = field(default_factory=list)
 
 
 class _Reader:
-    """Events and operators of a trace."""
+    """Reads the events and operators of a trace."""
 
     def __init__(self, nodes: Sequence[Node], groups: _Groups, where: str) -> None:
         self.nodes, self.groups, self.where = nodes, groups, where
         self.operators = InternTable[Operator]()
-        self.results: dict[int, int] = {}  # the collective that writes a storage
+        self.results: dict[int, int] = {}  # by storage: the collective that writes it
         self.unknown: Counter[str] = Counter()
         self.facts = {node.number: _Facts("forward") for node in nodes}
         for node in nodes:
@@ -238,7 +241,7 @@ class _Reader:
         numbered = node.attributes.get("seq_id", -1) != -1
         again = (
             facts.phase == "backward" and numbered
-        )  # autograd counts what it will go back through
+        )  # autograd numbers the calls for which it will run a backward pass
         if space in NAMESPACES:
             facts.inside = True
             yield from self._call(node, name, facts.phase)
@@ -295,9 +298,9 @@ class _Reader:
         return [*calls, *(inner for call in calls for inner in self.facts[call.number].calls)]
 
     def notes(self) -> Iterator[str]:
-        """A note on each operator that is not torch's."""
+        """Yield a note on each operator that is not torch's."""
         for name, often in self.unknown.items():
-            yield f"{name} ({often} times) is no operator of torch; it only moves its tensors here"
+            yield f"{name} ({often} times) is no operator of torch; only its bytes are timed"
 
 
 def _is_triton(node: Node) -> bool:
@@ -307,7 +310,7 @@ def _is_triton(node: Node) -> bool:
 def _operator(node: Node) -> Operator:
     """The operator of a call with its tensors and the arguments that its kernel depends on."""
     given, made = list(operands(node.given)), list(operands(node.made))
-    if _is_triton(node):  # what it writes is among its arguments
+    if _is_triton(node):  # the tensors that it writes are among its arguments
         name = re.sub(r"[^\w]", "_", node.name)
         return Operator(name=f"inductor.{name}", inputs=tuple(operand.tensor for operand in given))
     name = node.operator.partition(".")[2]

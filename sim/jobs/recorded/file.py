@@ -1,4 +1,4 @@
-"""The file of a recording: JSON, compressed where its name ends in .gz (docs/capture.md)."""
+"""Read and write recordings as JSON, compressed if a name ends in .gz (docs/capture.md)."""
 
 import gzip
 import json
@@ -26,15 +26,15 @@ _SHOWN = 40  # characters of a text that is refused
 
 
 def is_script(name: str) -> bool:
-    """Whether a file is a recording; other files in JSON have no script."""
+    """Whether a file is a recording, which has a "script", unlike other JSON files."""
     if not name.endswith(".json") or not reads.exists(Path(name)):
         return name.endswith(".json.gz")
     return b'"script":' in reads.content(Path(name))
 
 
 def write(recordings: Sequence[Recording], path: Path) -> None:
-    """Write recordings, without fields at their defaults. Raises `InputError` for what `read` would
-    refuse."""
+    """Write recordings, without fields at their defaults. Raises `InputError` for recordings that
+    `read` would refuse."""
     documents = [_document(recording) for recording in recordings]
     document = documents[0] if len(documents) == 1 else {"stages": documents}
     text = json.dumps(document, separators=(",", ":")).encode()
@@ -64,7 +64,7 @@ def _value(value: Any) -> Any:
     return asdict(value) if hasattr(value, "__dataclass_fields__") else value
 
 
-_OTHERS = {  # by a key that only they have: what the file is, and who reads it
+_OTHERS = {  # by a key that only such a file has: what the file is, and how to use it
     "traceEvents": ("is a trace of PyTorch's profiler", "play it with `sim replay {0}`"),
     "model_type": ("describes a model", "give it as --model {0}"),
     "step_time": ("is an answer of `sim run --json`", "give it to `sim compare`"),
@@ -72,7 +72,7 @@ _OTHERS = {  # by a key that only they have: what the file is, and who reads it
 
 
 def refuse_other(path: Path) -> None:
-    """Refuse JSON that something else reads. Raises `InputError`."""
+    """Raise `InputError` for a JSON file that other commands read."""
     data = reads.unpacked(reads.content(path), str(path), _REMEDY)
     for key, (fault, remedy) in _OTHERS.items():
         if f'"{key}"'.encode() in data and b'"script":' not in data:
@@ -81,7 +81,7 @@ def refuse_other(path: Path) -> None:
 
 def read(path: Path) -> tuple[Recording, ...]:
     """The recordings of a file, one per pipeline stage; an execution trace of PyTorch becomes a
-    recording. Raises `InputError` for any other file; nothing of it is run."""
+    recording. Raises `InputError` for any other file. No code of the file is run."""
     where = str(path)
     data = reads.unpacked(reads.content(path), where, _REMEDY)
     _refuse_long(data, where)
@@ -97,7 +97,7 @@ def read(path: Path) -> tuple[Recording, ...]:
 
 
 def _refuse_long(data: bytes, where: str) -> None:
-    """Raises `InputError` where to read and play so many values would take long, or much memory."""
+    """Raise `InputError` if reading and playing these data would take long, or much memory."""
     values, objects = data.count(b","), data.count(b"{")
     what = f"a recording of {objects:,} entries and {values:,} values"
     limit.refuse_long(where, what, objects * _OF_OBJECT + values * _OF_VALUE)
@@ -127,11 +127,11 @@ def _one(document: Any, where: str) -> Recording:
 
 
 def _check_operands(operator: Operator, where: str) -> None:
-    """Refuse an operator that has no kernel by its operands, or larger ones than a device holds."""
+    """Raise `InputError` if an operator's operands do not fit its kernel or exceed any device."""
     try:
         kernel_of(operator)
     except (IndexError, TypeError, ValueError, ZeroDivisionError, OverflowError):
-        fault = f"{operator.name[:_SHOWN]!a} has not the operands that it takes"
+        fault = f"{operator.name[:_SHOWN]!a} does not have the operands that it takes"
         raise InputError(where, fault, _REMEDY) from None
     if any(prod(tensor.shape) >= _LARGEST for tensor in (*operator.inputs, *operator.outputs)):
         raise InputError(

@@ -45,28 +45,30 @@ _NORMS = {
     "_fused_rms_norm": TORCH_NORM[0],
     "_fused_rms_norm_backward": TORCH_NORM[1],
 }
-# How often (log-)softmax reads its first tensor once more, where rows are long.
+# The further times that (log-)softmax reads its first tensor if rows are long.
 _READS_AGAIN = {
     **dict.fromkeys(("_softmax", "_log_softmax"), SOFTMAX - 2),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), SOFTMAX_GRAD - 3),
 }
 _WRITES_ONLY = ("fill_", "zero_", "zeros_like", "ones_like", "new_zeros", "zeros", "ones", "full")
-# aten/src/ATen/native/cuda/Loss.cu: one element a row, found by its label.
+# aten/src/ATen/native/cuda/Loss.cu: they read one element of each row, found by its label.
 _LABELS_ONLY = ("nll_loss_forward", "nll_loss_backward")
-# What is made and not yet written, and what gives what it was given.
+# Operators that allocate a tensor and do not write it.
 UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
 RECURRENT = ("_cudnn_rnn", "_cudnn_rnn_backward")
+# Operators that return their operand.
 _FREE = ("detach", "alias", "lift_fresh", "_unsafe_view", "_reshape_alias", "resize_", "set_")
 _ROWS_ONLY = ("embedding", "index", "gather", "index_select")  # read rows, not the table
-# A launch over lists takes so many tensors by the number of lists, so many chunks of so many
-# elements (aten/src/ATen/native/cuda/MultiTensorApply.cuh: depth_to_max_tensors,
+# The most tensors of a launch over lists (by the number of lists), the most chunks of a launch, and
+# the elements of a chunk (aten/src/ATen/native/cuda/MultiTensorApply.cuh: depth_to_max_tensors,
 # depth_to_max_blocks, kChunkSize).
 _LIST_TENSORS = (110, 64, 48, 36, 30)
 _LIST_BLOCKS, _CHUNK = 320, 65536
 
 
 def short_name(operator: Operator) -> str:
-    """
+    """The name of an operator without its namespace.
+
     >>> short_name(Operator(name="aten.mm"))
     'mm'
     """
@@ -79,8 +81,8 @@ def is_free(name: str, *, view: bool) -> bool:
 
 
 def is_shape(name: str, *, view: bool) -> bool:
-    """Whether it is a view that a script or a module asks for. Other operators call "t" and
-    "detach" for themselves."""
+    """Whether an operator of this name is a view that a script or a module asks for. "t" and
+    "detach" do not count, as other operators call them internally."""
     return view and name not in _FREE and name != "t"
 
 
@@ -98,14 +100,14 @@ def has_kernel(name: str) -> bool:
 
 
 def of_own_use(name: str) -> bool:
-    """Whether other operators call an operator of this name for their own use."""
+    """Whether other operators call an operator of this name internally (copies and fills)."""
     return name.startswith("empty") or name in (*_WRITES_ONLY, "copy_", "clone", "_to_copy")
 
 
 def kernel_of(operator: Operator) -> Kernel:
-    """A product, fused attention, or bytes that move."""
+    """The kernel of an operator: a matrix product, fused attention, or a memory-bound kernel."""
     name = short_name(operator)
-    if operator.name.startswith("inductor."):  # named after all that is fused in it
+    if operator.name.startswith("inductor."):  # named after the operators that it fuses
         if name.startswith("tem_fused_flex_attention"):
             return _attention(operator, name)
         moved = operator.written + sum(tensor.bytes for tensor in operator.inputs)
@@ -124,7 +126,7 @@ def kernel_of(operator: Operator) -> Kernel:
 
 
 def run_on(kernel: K, device: Device) -> K:
-    """The kernel as torch runs it on a device: what it may round to tf32 is fp32 without that."""
+    """The kernel as torch runs it on a device: without tf32, products that allow it run in fp32."""
     if isinstance(kernel, Gemm) and kernel.precision == "tf32":
         known = "tf32" in device.peak.known
         return kernel if known else replace(kernel, precision="fp32")
@@ -132,7 +134,7 @@ def run_on(kernel: K, device: Device) -> K:
 
 
 def launches(operator: Operator) -> int:
-    """How many kernels an operator of bytes that move launches."""
+    """How many kernels a memory-bound operator launches."""
     name = short_name(operator)
     if name.startswith(("_foreach", "_fused_adam", "_fused_sgd", "_amp_foreach")):
         return _launches_of_lists(operator)
@@ -140,7 +142,7 @@ def launches(operator: Operator) -> int:
 
 
 def tensors_of_a_list(operator: Operator) -> int:
-    """How many tensors each of its lists has; all that it is given where there are none."""
+    """The number of tensors in each list of an operator; without lists, of all its inputs."""
     lists: int = operator.flags.get("lists", 1)
     return ceil(len(operator.inputs) / max(lists, 1))
 
@@ -154,7 +156,7 @@ def _launches_of_lists(operator: Operator) -> int:
 
 
 def _moved(operator: Operator, name: str) -> float:
-    if name == "all_gather_copy_in":  # FSDP2: shards into their place of the gathered buffer
+    if name == "all_gather_copy_in":  # FSDP2 copies shards into the gathered buffer
         return 2 * sum(tensor.bytes for tensor in operator.inputs[:-1])
     read = (
         0.0
@@ -171,7 +173,7 @@ def _moved(operator: Operator, name: str) -> float:
 
 
 def _row(tensor: Tensor) -> float:
-    """Bytes along its last axis."""
+    """Bytes of a tensor along its last axis."""
     return tensor.width * tensor.shape[-1] if tensor.shape else tensor.width
 
 
@@ -180,7 +182,8 @@ def _precision(tensor: Tensor) -> Precision:
 
 
 def _product(operator: Operator, name: str) -> Gemm:
-    """mm, bmm (m x k, k x n); operators with a sum have the summand first."""
+    """The product of mm or bmm (m x k, k x n). In operators with a sum (addmm) the summand comes
+    first, and the last two operands are multiplied."""
     x, y = operator.inputs[-2:] if "add" in name else operator.inputs[:2]
     batch = x.shape[0] if len(x.shape) == 3 else 1
     m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
@@ -189,8 +192,8 @@ def _product(operator: Operator, name: str) -> Gemm:
 
 
 def _grouped(operator: Operator, name: str) -> Gemm:
-    """Tokens (m, k) evenly among the matrices (e, k, n) of experts; with two flat operands they
-    are their weight gradients."""
+    """A product of tokens (m, k) with the matrices (e, k, n) of experts, which have equally many
+    tokens each. Two operands of two dimensions make the gradients of the matrices."""
     x, y = operator.inputs[:2]
     (m, k), n = x.shape[-2:], y.shape[-1]
     forward = len(y.shape) == 3
@@ -200,14 +203,14 @@ def _grouped(operator: Operator, name: str) -> Gemm:
 
 
 def _convolution(operator: Operator, name: str) -> Gemm | MemoryBound:
-    """A product, and in a backward pass a second for the other gradient. A depthwise convolution
-    has nothing to multiply with and moves its images."""
+    """The product of a convolution; in a backward pass a product for each gradient. A depthwise
+    convolution is memory-bound, as each channel has a filter of its own."""
     backward = name == "convolution_backward"
     if backward:
         result, image, weight = operator.inputs[:3]
     else:
         (image, weight), result = operator.inputs[:2], operator.outputs[0]
-    larger = prod(result.shape[2:]) > prod(image.shape[2:])  # where nobody says it
+    larger = prod(result.shape[2:]) > prod(image.shape[2:])  # used if there is no flag
     if operator.flags.get("transposed", larger):  # the reverse of a convolution
         result, image = image, result
     mask = operator.flags.get("output_mask", (False, True))[:2] if backward else ()
@@ -232,13 +235,14 @@ def _convolution(operator: Operator, name: str) -> Gemm | MemoryBound:
 
 
 def _layout(operator: Operator, tensor: Tensor) -> Layout:
-    """As it was recorded, else as usual at the width of a tensor."""
+    """The layout of images: as recorded, or else "nhwc" for elements below 4 bytes."""
     return "nhwc" if operator.flags.get("channels_last", tensor.width < 4) else "nchw"
 
 
 def _recurrent(operator: Operator, name: str) -> Recurrence:
-    """Each layer and direction has a matrix for its input, one for its state, and one for its
-    projection where it has that. Input and state are the first tensors of three dimensions."""
+    """A recurrent layer. Each layer and direction has a matrix for its input, a matrix for its
+    state, and perhaps a matrix for its projection. The first two tensors of three dimensions are
+    input and state."""
     matrices = [tensor.shape for tensor in operator.inputs if len(tensor.shape) == 2]
     data, state = [tensor for tensor in operator.inputs if len(tensor.shape) == 3][:2]
     directions = 2 if operator.flags.get("bidirectional") else 1
@@ -270,7 +274,7 @@ _PRODUCTS: dict[str, Callable[[Operator, str], Gemm | MemoryBound]] = {
 
 def _attention(operator: Operator, name: str) -> Attention:
     backward = "backward" in name
-    first = 1 if backward and "flex" not in name else 0  # behind the gradient
+    first = 1 if backward and "flex" not in name else 0  # the gradient comes first
     q, k, v = operator.inputs[first : first + 3]
     return Attention(
         name=name,
@@ -294,7 +298,7 @@ _KINDS = {
     "all_gather": "all_gather",
     "reduce_scatter": "reduce_scatter",
     "broadcast": "broadcast",
-    # To or from a root, whose links carry as much as these do.
+    # Calls with a root: the root's links carry as many bytes as in the collective given here.
     "reduce": "broadcast",
     "gather": "all_gather",
     "scatter": "all_gather",
@@ -307,8 +311,8 @@ NAMESPACES = ("c10d", "_c10d_functional")
 
 
 def call_of(operator: str) -> str | None:
-    """The collective or message of an operator of these namespaces; None for a barrier and the
-    like.
+    """The collective or message of an operator in `NAMESPACES`, given its name without namespace;
+    None for other operators, such as barriers.
 
     >>> call_of("_allgather_base_"), call_of("barrier")
     ('all_gather', None)
@@ -318,5 +322,5 @@ def call_of(operator: str) -> str | None:
 
 
 def event_of(call: str) -> EventKind:
-    """The kind of its event."""
+    """The kind of the event that records a collective or message."""
     return call if call in ("send", "recv") else "collective"  # type: ignore[return-value]

@@ -47,7 +47,8 @@ FAMILIES = ("gemm", "attention", "stream")
 
 
 class Clocked:
-    """A recorded step in `kinds` of resources, as `Split` for plans; every column is played."""
+    """A recorded step by `kinds` of resources, as `Split` is for plans. The clock plays every
+    column."""
 
     def __init__(self, recorded: Recorded) -> None:
         self.recorded = recorded
@@ -56,7 +57,7 @@ class Clocked:
         self.kinds = (*FAMILIES, HOST, LATENCY, *map(bandwidth, causes))
 
     def times(self, factors: Floats) -> Floats:
-        """Step times (s) of columns whose kinds take so many times as long [kinds, columns]."""
+        """Step times (s) of the columns of `factors` [kinds, columns], which multiply seconds."""
         columns = counted(factors.T.tolist(), total=factors.shape[1], unit="play")
         by_key = (dict(zip(self.keys, column, strict=True)) for column in columns)
         return np.array(
@@ -72,8 +73,8 @@ class Clocked:
 
 
 def speeds(setup: Recorded, *, many: bool = False) -> Clocked | Split:
-    """The step with resources faster or slower; `many` columns are evaluated by a compiled replay.
-    Raises `InputError` where a replay does not hold."""
+    """The step with faster or slower resources. For `many` columns a compiled replay evaluates the
+    step; it raises `InputError` for a step that it cannot replay."""
     return split(setup.machine, setup.program, by_cause) if many else Clocked(setup)
 
 
@@ -95,7 +96,7 @@ _PHASES: dict[Phase, str] = {
 
 
 def by_line(setup: Recorded) -> ByLine:
-    """The lines of the stage that computes longest, and the fullest moment of all."""
+    """The lines of the stage that computes longest, and the fullest moment of all stages."""
     stages = [recording for recording, _ in setup.stages]
     seconds = [sum(time * often for _, time, often in rows) for rows in kernels(setup)]
     longest = stages[seconds.index(max(seconds))]
@@ -135,7 +136,7 @@ def _lines(recorded: Recorded, recording: Recording) -> list[Line]:
         if event.kind == "kernel":
             part: Part = "again" if event.again else event.phase
             found[event.line][part] += times[event.operator]
-    places = (*recording.lines, NOWHERE)  # whose number is -1
+    places = (*recording.lines, NOWHERE)  # `NOWHERE` has the number -1
     texts = (*(recording.texts or [""] * len(recording.lines)), "")
     nothing = dict.fromkeys(PARTS, 0.0)
     named = (
@@ -146,7 +147,7 @@ def _lines(recorded: Recorded, recording: Recording) -> list[Line]:
 
 
 def _fullest_moment(recorded: Recorded) -> Moment | None:
-    """The fullest moment of the stage that needs most memory; None where none was recorded."""
+    """The fullest moment of the stage that needs most memory; None if no memory was recorded."""
     memory = fullest(recorded.memories)
     peak = memory.peak()
     if not peak.allocated:
@@ -217,7 +218,7 @@ def set_up(scenario: RecordedScenario, *, task: Any = None, brief: bool = False)
 
 
 def answer(setup: Recorded, *, engine: Engine = "auto", unfold: bool = False) -> Result:
-    """The step as it is played."""
+    """Play the recorded step and report its result."""
     began = time.perf_counter()
     program, noted = setup.placed({})
     record = play(program, setup.machine, engine=engine, unfold=unfold)

@@ -14,21 +14,21 @@ from sim.program.memory import MemoryUse, added, in_a_row
 
 
 class EventTimes:
-    """Of each event of a played step: when the host comes to it (`issued`), and when the device has
-    `done` all that the event's stream was given up to there (s). The host takes `hosts` for each,
-    and the `opening` before the first."""
+    """The times of each event of a played step (s): when the host reaches the event (`issued`), and
+    when the device has `done` all work of the event's stream so far. The host takes `hosts` seconds
+    for each event, and `opening` seconds before the first."""
 
     def __init__(
         self, recording: Recording, done: Sequence[float], hosts: Sequence[float], opening: float
     ) -> None:
         self.done = done
         self.issued = _issued(recording, done, hosts, opening)
-        self.of: defaultdict[int, list[int]] = defaultdict(list)  # the events of each stream
+        self.of: defaultdict[int, list[int]] = defaultdict(list)  # by stream: its events
         for number, event in enumerate(recording.events):
             self.of[event.stream].append(number)
 
     def over(self, stream: int, event: int) -> float:
-        """When the device has done all that a stream was given before an event."""
+        """When the device has done all work that a stream was given before an event (s)."""
         place = bisect_left(self.of[stream], event)
         return self.done[self.of[stream][place - 1]] if place else 0.0
 
@@ -36,7 +36,7 @@ class EventTimes:
 def _issued(
     recording: Recording, done: Sequence[float], hosts: Sequence[float], opening: float
 ) -> list[float]:
-    """When the host comes to each event and, last, to the end; it waits where it synchronises."""
+    """When the host reaches each event and, last, the end (s); it waits at synchronisations."""
     times, marks = [opening], dict[int, float]()
     for event, end, seconds in zip(recording.events, done, hosts, strict=True):
         now = times[-1] + seconds
@@ -49,24 +49,24 @@ def _issued(
 
 
 class BlocksInUse:
-    """Blocks and the streams that use them; without `moments` the device is never behind.
+    """Blocks that several streams use. Without `moments`, freed blocks are never in use any more.
 
-    A block that other streams use, too (`Tensor.record_stream`), is given back by way of an event
-    on each of them. Whenever memory is asked for, blocks are free whose events have all happened
-    (c10/cuda/CUDACachingAllocator.cpp: `insert_events`, `process_events`).
+    When a block that other streams use, too (`Tensor.record_stream`), is freed, an event is
+    recorded on each of these streams. At each request for memory, the blocks whose events have all
+    happened become free (c10/cuda/CUDACachingAllocator.cpp: `insert_events`, `process_events`).
     """
 
     def __init__(self, moments: EventTimes | None) -> None:
         self.moments = moments
         self._users: dict[int, set[int]] = {}
-        self._until: dict[int, float] = {}  # blocks that were given back
+        self._until: dict[int, float] = {}  # by freed block: when its streams have finished (s)
 
     def use(self, block: int, stream: int) -> None:
-        """A block is used on this stream, too."""
+        """Note that this stream uses a block, too."""
         self._users.setdefault(block, set()).add(stream)
 
     def give(self, block: int, event: int) -> bool:
-        """Whether a block that is given back before this event is still in use."""
+        """Whether a block that is freed before this event is still in use at that time."""
         users = self._users.pop(block, ())
         if not users or self.moments is None or event < 0:
             return False
@@ -77,7 +77,7 @@ class BlocksInUse:
         return True
 
     def over(self, event: int) -> Iterator[int]:
-        """The blocks that are free before this event."""
+        """Yield the freed blocks that are no longer in use at this event."""
         for block, until in list(self._until.items()):
             if self.moments is None or until <= self.moments.issued[event]:
                 del self._until[block]
@@ -90,8 +90,8 @@ BESIDE = "cached, not allocated"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """A request that the device could not serve: its `row`, its `bytes`, its line of the script,
-    and the allocated and reserved bytes at that moment."""
+    """A request that the device could not serve: its `row` in the recording's memory, its `bytes`,
+    its line of the script, and the allocated and reserved bytes at that moment."""
 
     row: int
     bytes: int
@@ -105,9 +105,9 @@ class Peak:
     """The most bytes `allocated` to tensors at once, and the most `reserved` from the device.
 
     `parts` and `lines` divide the allocated bytes at their peak, which was reached at the `line` of
-    the script before the `event`. The allocator gave back cached blocks so often (`retries`).
-    `failure` is the first request that failed all the same; the rest is played as on a larger
-    device.
+    the script before the `event`. `retries` counts how often the allocator returned all cached
+    blocks. `failure` is the first request that failed nevertheless; later requests are played as on
+    a larger device.
     """
 
     allocated: float
@@ -122,7 +122,8 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The change by a row: bytes allocated to its block (negative: given back), and reserved."""
+    """The change by a row of a recording's memory: allocated bytes (negative: freed) of its block,
+    and reserved bytes."""
 
     event: int
     block: Allocation | None
@@ -131,11 +132,12 @@ class _Change:
 
 
 class Memory:
-    """A recording's memory, played on a device of so many bytes; `settings` replace the recording's
-    own settings of the allocator.
+    """A recording's memory, played on a device of `capacity` bytes; `settings` replace the
+    recording's own settings of the allocator.
 
-    With the `moments` of a played step, blocks that several streams use are free once the device is
-    done with them, else at once. Raises `InputError` for settings that torch does not know.
+    With the `moments` of a played step, freed blocks that several streams use are free once the
+    device has finished with them, otherwise at once. Raises `InputError` for settings that torch
+    does not know.
     """
 
     def __init__(
@@ -154,17 +156,17 @@ class Memory:
         self._changes = list(self._played())
 
     def with_expandable_segments(self) -> "Memory":
-        """The memory under an allocator that maps pages as it needs them."""
+        """The memory with an allocator that maps pages as it needs them."""
         settings = replace(self.settings, expandable=True)
         return Memory(self.recording, self.capacity, settings, self.moments)
 
     @property
     def used_by_several(self) -> bool:
-        """Whether streams use blocks of others."""
+        """Whether a stream uses a block of another stream (`Tensor.record_stream`)."""
         return any(row.bytes < 0 for row in self.recording.memory)
 
     def at(self, moments: EventTimes) -> "Memory":
-        """The memory by the moments of a played step."""
+        """The memory played again with the moments of a played step."""
         return Memory(self.recording, self.capacity, self.settings, moments)
 
     def _played(self) -> Iterator[_Change]:
@@ -209,8 +211,8 @@ class Memory:
         return self.recording.lines[row.line] if row.line >= 0 else NOWHERE
 
     def peak(self, since: int = -1) -> Peak:
-        """The fullest moment from an event to the end of the recorded step; the last of equal
-        moments."""
+        """The fullest moment from the event `since` to the end of the recorded step; the last of
+        equally full moments."""
         most = level = reserved = highest = 0
         at = -1
         until = [*(change.event for change in self._changes[1:]), inf]

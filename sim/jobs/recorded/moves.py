@@ -11,12 +11,12 @@ from sim.jobs.recorded.edits.sharding import shard_calls, sharded
 from sim.jobs.recorded.setup import Recorded, from_scenario
 from sim.results.by_line import Suggestion
 
-_WORLDS = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the recorded one, where none is asked for
-_BATCHES = (0.5, 1.0, 2.0, 4.0)  # times the recorded one
+_WORLDS = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors of the world, unless the scenario names GPUs
+_BATCHES = (0.5, 1.0, 2.0, 4.0)  # factors of the recorded batch
 
 
 def moves(setup: Recorded) -> Iterator[Suggestion]:
-    """All of them; the first one is the setup as it is."""
+    """Yield all moves of a setup; the first move leaves the setup as it is."""
     now = setup.machine.topology.gpus
     worlds = [now] if setup.scenario.gpus else [round(now * times) for times in _WORLDS]
     choices = product(sorted(worlds, key=lambda gpus: gpus != now), _shards(setup), _batches(setup))
@@ -24,14 +24,14 @@ def moves(setup: Recorded) -> Iterator[Suggestion]:
         samples = times * gpus / now
         moved = _Move(gpus, shard, times)
         yield Suggestion(line="", change=moved.told(setup), why="", samples=samples, made=moved)
-    if _samples(setup) is None:  # which is refused with its reason
+    if _samples(setup) is None:  # playing this move raises an error that gives the reason
         other = _Move(now, 0, _BATCHES[-1])
         change = f"{now:,} GPUs, other batches"
         yield Suggestion(line="", change=change, why="", samples=other.times, made=other)
 
 
 def _samples(setup: Recorded) -> list[int] | None:
-    """The samples of a microbatch of each stage; None where shapes do not tell them."""
+    """The samples of a microbatch of each stage; None if shapes do not tell them."""
     try:
         return [batch_of(recording, axes).samples for recording, axes in setup.stages]
     except InputError:
@@ -39,7 +39,7 @@ def _samples(setup: Recorded) -> list[int] | None:
 
 
 def _batches(setup: Recorded) -> list[float]:
-    """Factors of the batch, 1 first."""
+    """The factors by which the batch can be multiplied, 1 first."""
     samples = _samples(setup)
     if samples is None:
         return [1.0]
@@ -48,21 +48,21 @@ def _batches(setup: Recorded) -> list[float]:
 
 
 def _shards(setup: Recorded) -> list[int]:
-    """Sizes of groups that share states: 0 as recorded, and a node's."""
+    """The sizes of groups that shard states: 0 (as recorded), and perhaps the size of a node."""
     (recording, axes), size = setup.stages[0], setup.machine.topology.gpus_per_node
     wide = shard_calls(recording, axes) and axes.mesh.get(DATA_AXIS, 1) > size
     return [0, size] if wide else [0]
 
 
 class _Move:
-    """What becomes of a setup in a world of `gpus`, sharded among `shard` ranks (0: as it was),
-    with `times` the batch."""
+    """Moves a setup to a world of `gpus`, with states sharded among `shard` ranks (0: as recorded),
+    and `times` the batch."""
 
     def __init__(self, gpus: int, shard: int, times: float) -> None:
         self.gpus, self.shard, self.times = gpus, shard, times
 
     def told(self, setup: Recorded) -> str:
-        """It in a few words."""
+        """The move in a few words."""
         recording, axes = setup.stages[0]
         batch = "the batch of the script"
         if self.times != 1.0:

@@ -1,7 +1,7 @@
 """How do recordings become a program? All ranks of a stage do what its recorded rank did.
 
-Kernels of a stream in a row become a computation. Events, results of collectives and the order of a
-communicator determine the waits, as they did when the host issued them.
+Consecutive kernels of a stream become a computation. Streams wait for events, for results of
+collectives, and for earlier calls of a communicator, as in the recorded step.
 """
 
 from collections import Counter, defaultdict
@@ -59,12 +59,12 @@ def program(
     host: HostTimes,
     factors: Mapping[str, float],
 ) -> tuple[Program, list[EventPlaces]]:
-    """The step of recordings, one per pipeline stage in their order, with notes on their events.
+    """The program of recordings, one per pipeline stage in order, and the places of their events.
 
-    `kernels` has the kernel of each operator of each recording, `time` gives its seconds on the
-    device. The step of a stage is one pass, whose operations know their passes; messages between
-    stages were recorded, too. Kernels lose to collectives of the causes in `factors` as if these
-    took so many times as long.
+    `kernels` has the kernel of each operator of each recording; `time` gives a kernel's seconds on
+    the device. The step of a stage is one pass, whose operations name their recorded passes.
+    Messages between stages were recorded, too. `factors` are by cause: collectives of a cause slow
+    the kernels beside them as if the collectives lasted that many times as long.
     """
     items = host_time(host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
@@ -115,29 +115,29 @@ class _Writer:
             time,
             host,
         )
-        self.memory, self.changed = memory, NOTHING  # since the last operation
+        self.memory, self.changed = memory, NOTHING  # `changed` since the last operation
         self.main = main_stream(recording)
         self.waited = {event.mark for event in recording.events if event.kind in ("wait", "sync")}
         self.done: list[Operation] = []
-        self.passes: list[Action | None] = []  # of what is done
-        self.now: Action | None = None  # the pass of the event at hand
-        self.graph = 0  # of the event before
+        self.passes: list[Action | None] = []  # of the operations in `done`
+        self.now: Action | None = None  # the pass of the present event
+        self.graph = 0  # the CUDA graph of the previous event
         self.hosts: list[float] = []  # seconds for each event
         self.rows: dict[str, list[tuple[Event, Issued]]] = defaultdict(list)
-        self.begun: dict[str, tuple[Action | None, Phase]] = {}  # what each row is part of
+        self.begun: dict[str, tuple[Action | None, Phase]] = {}  # the pass of each row
         self.last: dict[str, str] = {}  # the last operation on each stream
-        self.seen: dict[str, str] = {}  # the last one whose end the host has waited for
-        self.after: dict[str, dict[str, None]] = defaultdict(dict)  # what a stream waits for
+        self.seen: dict[str, str] = {}  # the last operation whose end the host has waited for
+        self.after: dict[str, dict[str, None]] = defaultdict(dict)  # waits of a stream's next work
         self.marks: dict[int, tuple[str, ...]] = {}
         self.results: dict[int, str] = {}  # the operation of each collective
-        self.queues: dict[int, str] = {}  # the last one of each communicator
+        self.queues: dict[int, str] = {}  # the last collective of each communicator
         self.keys: Counter[tuple[int, int]] = Counter()
         self.counts: Counter[tuple[str, ...]] = Counter()
         self.places: list[tuple[str, ...]] = []
         self.unplaced: dict[str, list[int]] = defaultdict(list)  # events of each row
 
     def ops(self, factors: Mapping[str, float]) -> PassOps:
-        """All operations, in the host's order (`with_beside` has the `factors`)."""
+        """All operations, in the host's order (`with_beside` explains the `factors`)."""
         events = zip(self.recording.events, passes_of(self.recording), strict=True)
         for number, (event, self.now) in enumerate(events):
             self.hosts.append(0.0)
@@ -178,7 +178,7 @@ class _Writer:
             self._waits(stream, [self.results[event.mark]])
 
     def _sync(self, event: Event, stream: str) -> None:
-        """The host waits for all that a stream runs, be it a collective."""
+        """Let the host wait for all work of a stream, including collectives."""
         self._flush(stream, sync=True)
         if self.after[stream] or self.last.get(stream) != self.seen.get(stream):
             name = f"wait {len(self.done)}"
@@ -193,7 +193,7 @@ class _Writer:
             return
         self._flush(stream, issue=True)
         axes = self.axes.of[event.group]
-        self.counts[event.name, *axes] += 1  # by which stages know it
+        self.counts[event.name, *axes] += 1  # in its name: calls of several stages have equal names
         call = Collective(
             kind=event.name,  # type: ignore[arg-type]
             axes=axes,
@@ -237,7 +237,7 @@ class _Writer:
         self.results[event.mark] = name
 
     def _waits(self, stream: str, ends: Sequence[str]) -> None:
-        """The stream's next operation waits for these."""
+        """Let the stream's next operation wait for the ends of these operations."""
         known = {*self.after[stream], self.last.get(stream)}
         new = [end for end in ends if end not in known]
         if new:
@@ -252,7 +252,8 @@ class _Writer:
         return tuple(self.after.pop(stream, ()))
 
     def _flush(self, stream: str, *, sync: bool = False, issue: bool = False) -> None:
-        """End a stream's computation; the host then may `issue` a call, for which it takes time."""
+        """End a stream's computation, whose end the host may await (`sync`). With `issue`, the host
+        then issues a call, and its seconds for the call are added."""
         row, call = self.rows.pop(stream, []), self.host.call if issue else 0.0
         items = [*self._items(row), *host_time(call)]
         if issue:
@@ -276,22 +277,22 @@ class _Writer:
                 name=phase,
                 cause=cause,
                 time=self.time,
-                launch=0.0,  # each knows its own
+                launch=0.0,  # each kernel has the host's seconds for its own launch
             )
         )
 
     def _parts(
         self, row: Sequence[tuple[Event, Issued]]
     ) -> Iterator[tuple[Phase, Cause, list[Issued]]]:
-        """Kernels of one cause in a row, all of one phase."""
+        """Yield the row's phase, and a cause with the consecutive kernels that share it."""
         for again, same in groupby(row, lambda pair: pair[0].again):
             phase = row[0][0].phase
             cause = OPTIMIZER if phase == "optimizer" else RECOMPUTE if again else COMPUTE
             yield phase, cause, [issued for _, issued in same]
 
     def _issued(self, event: Event) -> Issued:
-        """A kernel with the host's seconds; a CUDA graph's first kernel has the seconds of the
-        graph."""
+        """A kernel with the host's seconds; the first kernel of a CUDA graph has the seconds of the
+        whole graph."""
         kernel = self.kernels[event.operator]
         if not event.graph:
             operator = self.recording.operators[event.operator]
@@ -302,7 +303,7 @@ class _Writer:
         return Issued(kernel, seconds)
 
     def _add(self, operation: Operation, action: Action | None = None) -> None:
-        """Append an operation, perhaps of a pass."""
+        """Append an operation of a pass (None: of no pass)."""
         self.done.append(replace(operation, memory=self.changed))
         self.passes.append(action)
         self.changed = NOTHING

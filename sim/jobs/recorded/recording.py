@@ -22,8 +22,8 @@ PARTS = ("parameters", "gradients", "optimizer", "activations", "temporary", "bu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """An operand: torch's name of its type ("bfloat16"), the bytes of an element, the shape, and
-    how many distinct elements it has if it is broadcast (else -1)."""
+    """An operand: torch's name of its type ("bfloat16"), the bytes of an element (`width`), and the
+    shape. A broadcast tensor has the number of its distinct `elements`, any other tensor -1."""
 
     dtype: str
     width: Annotated[float, Ge(0)]
@@ -32,12 +32,12 @@ class Tensor:
 
     @property
     def bytes(self) -> float:
-        """Bytes that it covers; broadcast elements count once."""
+        """The bytes of the tensor in memory; broadcast elements count once."""
         return self.width * (prod(self.shape) if self.elements < 0 else self.elements)
 
 
 def covered(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """The `elements` of a `Tensor`.
+    """The `elements` of a `Tensor` with this shape and these strides.
 
     >>> covered((4, 3), (3, 1)), covered((4, 3), (0, 1))
     (-1, 3)
@@ -49,7 +49,7 @@ def covered(shape: Sequence[int], strides: Sequence[int]) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """An operator of torch ("aten.mm") with its tensors; lists are flattened. `flags` are other
-    arguments that its kernel depends on, `written` its bytes."""
+    arguments that its kernel depends on. `written` are the bytes that it writes."""
 
     name: str
     inputs: tuple[Tensor, ...] = ()
@@ -60,7 +60,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Ranks of a process group: `first` and, of each axis along which it extends, stride and size.
+    """A process group: its `first` rank, and the stride and size of each axis of its ranks.
 
     >>> Group(first=1, axes=((2, 2), (8, 2))).ranks
     (1, 3, 9, 11)
@@ -79,8 +79,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """A `microbatch` on its way through a `piece` of a model that a pipeline cuts up: forward, or a
-    kind of backward pass (`sim.program.actions`)."""
+    """A pass of a `microbatch` through a `piece` of a model that a pipeline divides. Its kind is
+    forward or a kind of backward pass (`sim.program.actions`)."""
 
     kind: Kind
     microbatch: Index
@@ -91,19 +91,20 @@ class Pass:
 class Event:
     """An action of the host on a `stream` (0: the default stream).
 
-    "kernel" launches an `operator`: `again` by recomputation; it is the first to read the results
-    of the collectives `reads`; a CUDA `graph` launches it (0: the host does); the host has made so
-    many `views` since the kernel before.
+    "kernel" launches an `operator`; with `again` it is recomputation. The kernel is the first
+    reader of the results of the collectives in `reads`. A CUDA `graph` launches it (0: the host
+    does). `views` counts the views that the host has made since the previous kernel.
 
-    "collective" is of a `group`; "send" and "recv" name the other rank (`peer`). `bytes` are of the
-    whole tensor. "done" and `reads` refer to a collective by its `mark`: "done" makes the stream
-    wait for it. A `blocking` collective holds up its stream by itself.
+    "collective" runs in a `group`; "send" and "recv" name the other rank (`peer`). `bytes` are of
+    the whole tensor. "done" and `reads` refer to a collective by its `mark`: "done" makes the
+    stream wait for the collective. A `blocking` collective holds up its stream by itself.
 
-    No gradient flows through a forward kernel `aside`: the script has switched gradients off, or
-    none of its operands has one.
+    No gradient flows through a forward kernel `aside`: the script has switched gradients off, or no
+    operand of the kernel requires a gradient.
 
-    "record" sets a `mark` on a stream, "wait" makes a stream wait for a mark, "sync" the host for
-    the stream. `line` is the line of the script, `within` the pass of a pipeline's schedule.
+    "record" sets a `mark` on a stream, "wait" makes a stream wait for a mark, and "sync" makes the
+    host wait for the stream. `line` is the line of the script, `within` the pass of a pipeline's
+    schedule.
     """
 
     kind: EventKind
@@ -127,11 +128,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A block of memory that is taken, given back (0 `bytes`) or also used on this stream (-1:
-    `Tensor.record_stream`), just before an event (-1: before the step).
+    """A change of a block of memory just before an `event` (-1: before the step).
 
-    `part` is an index of `PARTS`. Block 0 stands for all cached blocks, given back to the device
-    (`empty_cache`).
+    Positive `bytes` allocate the block, 0 frees it, and -1 records that this `stream` uses it, too
+    (`Tensor.record_stream`). `part` is an index of `PARTS`. Freeing block 0 returns all cached
+    blocks to the device (`empty_cache`).
     """
 
     event: int
@@ -145,13 +146,13 @@ class Allocation:
 @dataclass(frozen=True, kw_only=True)
 class Recording:
     """The step of one rank. Events refer to `operators`, `groups`, `lines` ("train.py:12") and
-    `passes` by number. `texts` are what the lines say, if that was recorded.
+    `passes` by number. `texts` are the source text of the lines, if it was recorded.
 
-    `parameters` counts the model's. `samples` are those that the rank learns from, as its loader or
-    whoever recorded it says (0: nobody). `places` are the lines that make the "optimizer" and wrap
-    the model for several ranks ("wrapper"), and that "call" the model. `memory` is in the host's
-    order and begins with the script. `allocator` has the script's settings of torch's caching
-    allocator, `gpu` names the device that the script saw. `notes` are for whoever reads a result.
+    `parameters` counts the model's parameters. `samples` counts the samples that the rank trains
+    on, as its loader or the recorder says (0: unknown). `places` are the lines that make the
+    "optimizer", wrap the model for several ranks ("wrapper"), and "call" the model. `memory` is in
+    the host's order and begins with the script. `allocator` has the script's settings of torch's
+    caching allocator. `gpu` names the device that the script saw. `notes` are shown with a result.
     """
 
     version: int = VERSION
@@ -211,7 +212,7 @@ Entry = TypeVar("Entry")
 
 
 class InternTable(Generic[Entry]):
-    """Entries of which each is kept once, in the order in which they came."""
+    """A table that keeps each distinct entry once, in order of first appearance."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -226,16 +227,16 @@ class InternTable(Generic[Entry]):
 
 
 def pieces_of(recording: Recording) -> tuple[int, ...]:
-    """The pieces of the model that its rank holds, in their order."""
+    """The numbers of the model's pieces that the recorded rank holds, in order."""
     return tuple(sorted({each.piece for each in recording.passes})) or (0,)
 
 
 def passes_of(recording: Recording) -> Iterator[Action | None]:
-    """The pass of each event; None for the optimizer, and for what runs between passes.
+    """Yield the pass of each event; None for the optimizer and for events between passes.
 
-    A schedule's own passes are recorded. Any other script's are told by the phases: the next
-    microbatch begins with the forward pass behind a backward pass. Where ranks send one another
-    messages, forward passes may follow one another, and their numbers are not known (-1).
+    Passes of a pipeline's schedule are recorded. In other scripts the phases tell the passes: a
+    forward pass after a backward pass begins the next microbatch. If ranks send messages, forward
+    passes may follow one another, and the numbers of their microbatches are unknown (-1).
     """
     if recording.passes:
         chunks = {piece: chunk for chunk, piece in enumerate(pieces_of(recording))}

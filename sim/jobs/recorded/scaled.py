@@ -1,8 +1,9 @@
 """Recordings as they would be in another world, where only data parallelism grows or shrinks.
 
-Each rank's own work stays; what data parallelism shards (FSDP) is a smaller or larger share of the
-same whole. Shares are rounded up to whole rows by torch, which is left out. Ranks keep their places
-along all axes, so that the stages of a pipeline move apart where data parallelism lies within.
+Each rank keeps its own work. Tensors that data parallelism shards (FSDP) become smaller or larger
+shares of the same whole. torch rounds shares up to whole rows; this rounding is ignored. Ranks keep
+their coordinates along all axes, so the distance between pipeline stages grows with the
+data-parallel axis inside them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ def _scaled(recording: Recording, axes: Axes, world: int) -> Recording:
     if world % inside:
         ranks = f"was recorded on {recording.world} ranks, of which {inside} share a batch"
         raise InputError(
-            recording.script, f"{ranks}; {world} do not", f"take a multiple of {inside}"
+            recording.script, f"{ranks}; {world} is no multiple", f"take a multiple of {inside}"
         )
     size = world // inside
     if recording.rank // axes.strides[axis] % axes.mesh[axis] >= size:
@@ -58,8 +59,8 @@ def _scaled(recording: Recording, axes: Axes, world: int) -> Recording:
 
 
 def with_share(recording: Recording, share: float) -> Recording:
-    """The recording of a rank that holds so many times as much of weights, gradients and the
-    optimizer's states."""
+    """The recording of a rank that holds `share` times as many bytes of weights, gradients and
+    optimizer states."""
     return replace(
         recording,
         operators=tuple(_operators(recording, share)),
@@ -68,7 +69,7 @@ def with_share(recording: Recording, share: float) -> Recording:
 
 
 class _Places:
-    """Where ranks are in a mesh of the same axes with other sizes."""
+    """Finds the place of a rank in a mesh of the same axes with other sizes."""
 
     def __init__(self, axes: Axes, sizes: Mapping[str, int]) -> None:
         self.axes, self.sizes = axes, sizes
@@ -82,7 +83,7 @@ class _Places:
         )
 
     def group(self, group: Group, along: Sequence[str]) -> Group:
-        """The ranks that differ along the same axes; adjacent axes become a single axis."""
+        """The group of ranks that differ along the same axes; adjacent axes become one axis."""
         found: list[tuple[int, int]] = []
         for axis in along:
             stride, size = self.strides[axis], self.sizes[axis]
@@ -102,7 +103,7 @@ def _shards(recording: Recording, axes: Axes, axis: str) -> bool:
 
 
 def _operators(recording: Recording, share: float) -> Iterator[Operator]:
-    """Operators; the optimizer's work on their share of the states."""
+    """Yield the operators; those of the optimizer alone work on a `share` of the states."""
     phases: dict[int, set[str]] = {}
     for event in recording.events:
         if event.kind == "kernel":
@@ -122,7 +123,7 @@ def _of_share(operator: Operator, share: float) -> Operator:
 
 
 def _tensor(tensor: Tensor, share: float) -> Tensor:
-    """Single numbers (counters of steps, norms) are nobody's share."""
+    """A tensor with `share` times as many rows; single numbers (step counters, norms) stay."""
     if prod(tensor.shape) < 2:
         return tensor
     first, *rest = tensor.shape
@@ -130,7 +131,8 @@ def _tensor(tensor: Tensor, share: float) -> Tensor:
 
 
 def _block(recording: Recording, block: Allocation, share: float) -> Allocation:
-    """A block of states, or of what the optimizer computes with them."""
+    """A row of memory; a block of states, or of the optimizer's results, has `share` times its
+    bytes."""
     update = 0 <= block.event < len(recording.events) and (
         recording.events[block.event].phase == "optimizer"
     )

@@ -35,9 +35,9 @@ from sim.scenario.setup import load_stack, load_topology, machine
 class RecordedScenario(BaseScenario):
     """A training script whose step was recorded (`sim capture`).
 
-    `record` is the file, or its recordings, one per pipeline stage. It fixes the layout, so there
-    is no plan. `allocator` replaces the script's settings of torch's caching allocator, written as
-    in PYTORCH_ALLOC_CONF.
+    `record` is the file, or its recordings, one per pipeline stage. The recordings fix the layout,
+    so there is no plan. `allocator` replaces the script's settings of torch's caching allocator,
+    written as in PYTORCH_ALLOC_CONF.
     """
 
     kind: ClassVar[str] = "sim.jobs.recorded.kind"
@@ -49,8 +49,8 @@ class RecordedScenario(BaseScenario):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A recorded step with all that is needed to play it: a recording and its memory for each
-    pipeline stage, the software stack, the machine."""
+    """A recorded step with everything that is needed to play it: a recording and its memory for
+    each pipeline stage, the software stack and the machine."""
 
     kind: ClassVar[str] = "sim.jobs.recorded.kind"
     job: ClassVar[None] = None
@@ -72,16 +72,16 @@ class Recorded:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """How many GPUs play it."""
+        """The column that this setup adds to a sweep's table: its number of GPUs."""
         return {"gpus": self.machine.topology.gpus}
 
     def slower(self, factors: Mapping[str, float]) -> Program:
-        """Its program where the host, or kernels of a family, take so many times as long, or
-        kernels lose so many times as much to transfers of a cause."""
+        """The program with multiplied seconds. A factor belongs to the host (`HOST`), to a family
+        of kernels, or to a cause of transfers, which then slow kernels beside them more."""
         return self.placed(factors)[0]
 
     def placed(self, factors: Mapping[str, float]) -> tuple[Program, list[EventPlaces]]:
-        """The slower program, with notes on the events of each stage."""
+        """The program of `slower`, with the places of the events of each stage."""
         step, places = program(
             self.stages,
             self._kernels(),
@@ -93,8 +93,8 @@ class Recorded:
         return beside(step, {0: self._loading()}), places
 
     def _loading(self) -> tuple[Operation, ...]:
-        """The work of the scenario's loader. Raises `InputError` where nobody knows the samples of
-        a step."""
+        """The work of the scenario's loader. Raises `InputError` if the recording does not tell how
+        many samples a step has."""
         topology, (recording, axes) = self.machine.topology, self.stages[0]
         if self.scenario.loader is None:
             return ()
@@ -120,7 +120,8 @@ class Recorded:
         return [[self.time(kernel) for kernel in kernels] for kernels in self._kernels()]
 
     def remembered(self, record: Record, noted: Sequence[EventPlaces]) -> "Recorded":
-        """The setup in which blocks of several streams are free when they were free in a record."""
+        """The setup with memory at the times of a record: a block that several streams use is free
+        once the device has finished with it."""
         if not any(memory.used_by_several for memory in self.memories):
             return self
         opening = self._host().step
@@ -155,7 +156,7 @@ def from_scenario(scenario: RecordedScenario) -> Recorded:
 
 
 def host_of(stack: Stack, device: Device) -> HostTimes:
-    """The host's seconds: measured operators by the device's profile, all others by the stack."""
+    """The host's seconds: from the device's profile if measured there, otherwise from the stack."""
     return HostTimes(
         step=stack.step_host,
         launch={
@@ -171,7 +172,7 @@ def host_of(stack: Stack, device: Device) -> HostTimes:
 
 
 def _done(record: Record, stage: int, noted: EventPlaces) -> list[float]:
-    """When the device of a stage has done all that the stream of each event was given before it."""
+    """For each event of a stage: when the device has done all earlier work of its stream (s)."""
     role = next(role.index for role in record.roles if role.stage == stage)
     ends = {span.name: span.end for span in record.timeline.spans if span.role == role}
     return [max((ends[name] for name in names), default=0.0) for names in noted.places]

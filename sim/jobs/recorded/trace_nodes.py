@@ -1,9 +1,9 @@
 """What is in a PyTorch execution trace (`torch.profiler.ExecutionTraceObserver`, schema 1.0, 1.1)?
 
-A node is a call: of an operator, with its schema and tensors, of a module, of autograd, of a
-collective. A tensor is written as [tensor, storage, offset, elements, bytes of an element, device]
-(torch/csrc/profiler/standalone/execution_trace_observer.cpp). Schema 1.0.1 has no `attrs`: what
-they hold, and the values, shapes and types of tensors, lie in the node itself.
+A node is a call: of an operator (with its schema and tensors), a module, autograd or a collective.
+A tensor is written as [tensor, storage, offset, elements, bytes of an element, device]
+(torch/csrc/profiler/standalone/execution_trace_observer.cpp). Nodes of schema 1.0.1 have no
+`attrs`: their attributes, and the values, shapes and types of tensors, are keys of the node itself.
 """
 
 from bisect import bisect
@@ -36,7 +36,7 @@ DTYPES = {
 ENGINE = "autograd::engine::evaluate_function"
 CHECKPOINT = "CheckpointFunction"
 FROM_OUTSIDE = (ENGINE, "Optimizer.")  # no backward function calls these
-_MOST = 1 << 50  # of a size, a number of a tensor
+_MOST = 1 << 50  # sizes and numbers in a trace are smaller
 
 
 def is_trace(document: Any) -> bool:
@@ -46,7 +46,7 @@ def is_trace(document: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor, the storage that it lies in, and whether that is a GPU's."""
+    """A tensor, the number of its storage, and whether the storage is on a GPU."""
 
     tensor: Tensor
     storage: int
@@ -55,9 +55,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Node:
-    """A call. `parent` is the number of the call around it, which is lower, or 0. `given` and
-    `made` are its arguments and results, with tensors as `Operand`s and lists of tensors as tuples.
-    """
+    """A call. `parent` is the number of the enclosing call, which is lower than its own, or 0.
+    `given` and `made` are its arguments and results; tensors are `Operand`s, lists of tensors are
+    tuples."""
 
     number: int
     parent: int
@@ -69,12 +69,12 @@ class Node:
 
     @property
     def operator(self) -> str:
-        """The name in its schema, "aten.mm"; empty for other calls."""
+        """The name in its schema, such as "aten.mm"; empty for calls without a schema."""
         return self.schema.partition("(")[0].split(".")[0].replace("::", ".", 1)
 
     @cached_property
     def arguments(self) -> tuple[tuple[str, str], ...]:
-        """Type and name of each argument of its schema.
+        """The type and name of each argument of its schema.
 
         >>> Node(1, 0, "", "aten::f(Tensor(a!) self, int[2] at=[1, 1], *, bool b=1) -> Tensor(a!)",
         ...      (), (), {}).arguments
@@ -86,25 +86,25 @@ class Node:
         return tuple((kind, name) for kind, _, name in pairs)
 
     def argument(self, name: str) -> Any:
-        """The value of an argument; None where the call has none of this name."""
+        """The value of an argument; None if the call has no argument of this name."""
         named = zip(self.arguments, self.given, strict=False)
         return next((value for (_, key), value in named if key == name), None)
 
     @property
     def written(self) -> list[Operand]:
-        """The tensors that it changes in place."""
+        """The tensors that the call changes in place."""
         named = zip(self.arguments, self.given, strict=False)
         return [operand for (kind, _), value in named if "!" in kind for operand in operands(value)]
 
     @property
     def is_view(self) -> bool:
-        """Whether it returns its argument, perhaps under another shape."""
+        """Whether the call returns its argument, perhaps with another shape."""
         returned = self.schema.partition(" -> ")[2]
         return "(a)" in returned and "!" not in self.schema
 
 
 def operands(value: Any) -> Iterator[Operand]:
-    """The tensors in a value."""
+    """Yield the tensors in an argument or result."""
     if isinstance(value, Operand):
         yield value
     elif isinstance(value, tuple):
@@ -113,8 +113,8 @@ def operands(value: Any) -> Iterator[Operand]:
 
 
 def nodes_of(document: Mapping[str, Any], where: str) -> list[Node]:
-    """All nodes in the order of their calls. Raises `InputError` for a document that is no whole
-    trace."""
+    """All nodes in the order of their calls. Raises `InputError` for an incomplete trace or another
+    document."""
     if not str(document.get("schema")).startswith(SCHEMAS):
         fault = f"has schema {str(document.get('schema'))[:40]!r}, which is not known"
         raise InputError(where, fault, REMEDY)
@@ -132,16 +132,17 @@ def nodes_of(document: Mapping[str, Any], where: str) -> list[Node]:
 
 
 def _ended(nodes: Sequence[Node]) -> Iterator[Node]:
-    """Nodes with the calls around them.
+    """Yield the nodes with the `parent`s that they had in the run.
 
     The observer does not see that calls end by an exception, as calls of a checkpoint do when
-    everything needed is recomputed (torch/utils/checkpoint.py, `_StopRecomputationError`). Their
-    last operators are missing, and all later calls are written as if made in the backward function
-    that asked for them. Apart from reentrant checkpoints, no such function calls the engine itself.
+    everything needed is recomputed (torch/utils/checkpoint.py, `_StopRecomputationError`). The last
+    operators of such a call are missing. All later calls are written as if made in the backward
+    function that made the call. Apart from reentrant checkpoints, backward functions do not call
+    the engine, so calls of the engine show the error.
     """
     known: dict[int, Node] = {}
     numbers = [node.number for node in nodes]
-    within: dict[int, int] = {}  # what is written as made in these was made in those
+    within: dict[int, int] = {}  # by parent in the trace: the true parent
     for node in nodes:
         number = within.get(node.parent, node.parent)
         if number and number not in known:
@@ -156,7 +157,7 @@ def _ended(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def _around(number: int, known: Mapping[int, Node]) -> int:
-    """The innermost call around a node, or the node itself, that is no operator."""
+    """The number of a node, or of the innermost call around it, that is no operator."""
     while number in known and known[number].schema:
         number = known[number].parent
     return number

@@ -89,8 +89,8 @@ def test_a_result_says_once_which_share_was_measured(named: str) -> None:
     events = [Event(kind="kernel", operator=MM)] * 3 + [Event(kind="kernel", operator=GELU)]
     said = [text for text in played(named, *events).warnings if "host's times" in text]
     assert said == [
-        f"profile {named} (torch 2.13.0) has the host's times of 75% of launches, "
-        "the stack those of the rest (gelu)"
+        f"profile {named} (torch 2.13.0) has the host's times of 75% of launches; "
+        "the rest are the stack's (gelu)"
     ]
     assert not [text for text in played("", *events).warnings if "host's times" in text]
 

@@ -1,9 +1,10 @@
-"""Attention by hand becomes fused attention: scores are no longer in memory.
+"""An edit that replaces attention written by hand with fused attention, without scores in memory.
 
-By hand, a batched product makes the scores, a row of kernels scales, masks and normalises them, and
-a second product takes the values with them. A backward pass has two products on either side of the
-softmax's own. Each becomes one kernel, as `F.scaled_dot_product_attention` launches it; copies that
-bring its operands into order are left out, as it takes them in any.
+By hand, a batched product makes the scores, several kernels scale, mask and normalise the scores,
+and a second product multiplies the scores by the values. A backward pass has two products before
+the softmax's backward kernel, and two after it. Each pass becomes one kernel, as
+`F.scaled_dot_product_attention` launches it. Copies that reorder operands are left out, as the
+fused kernel accepts any order.
 """
 
 from collections import defaultdict
@@ -19,13 +20,13 @@ from sim.jobs.recorded.recording import Event, Operator, Recording, Tensor
 from sim.jobs.recorded.setup import Recorded
 from sim.model.kernels import MemoryBound
 
-_SIDES = {"_softmax": 1, "_softmax_backward_data": 2}  # products on either side
+_SIDES = {"_softmax": 1, "_softmax_backward_data": 2}  # products before it, and as many after it
 
 
 @dataclass(frozen=True, slots=True)
 class _ByHand:
-    """Attention of one layer in a pass: the events of its `products` and of its `inner` kernels on
-    scores, of `copies` of operands, and the operator that stands for them all."""
+    """Attention of one layer in a pass: the events of its `products`, of its `inner` kernels on
+    scores and of `copies` of operands, and the `fused` operator that replaces all of them."""
 
     products: tuple[int, ...]
     inner: tuple[int, ...]
@@ -39,9 +40,9 @@ class _ByHand:
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """All attention by hand, where its mask is one of positions."""
+    """Yield the edit that fuses all attention by hand whose mask depends on positions only."""
     lines, size, masked = defaultdict[str, float](float), 0.0, False
-    count = {2: 0, 4: 0}  # forward and backward, by products
+    count = {2: 0, 4: 0}  # by products: 2 in a forward pass, 4 in a backward pass
     for recording, _ in setup.stages:
         seconds = seconds_of(recording, setup.time)
         for one in _by_hand(recording):
@@ -65,7 +66,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 
 def fused(recording: Recording, axes: Axes) -> Recording:
-    """All attention by hand is fused."""
+    """The recording with all attention by hand fused."""
     taken = blocks(recording)
     new: dict[int, tuple[Event, ...]] = {}
     operators: list[Operator] = []
@@ -82,7 +83,7 @@ def fused(recording: Recording, axes: Axes) -> Recording:
             if scores is not None:
                 dropped |= {own.number for own in taken.get(event, ()) if own.bytes >= scores}
     scores_of = {(row.bytes, row.line) for row in recording.memory if row.block in dropped}
-    dropped |= {  # those of the steps before, which the caching allocator would keep
+    dropped |= {  # scores of the steps before, which the caching allocator would keep
         row.block
         for row in recording.memory
         if row.event < 0 and row.bytes > 0 and (row.bytes, row.line) in scores_of
@@ -119,7 +120,8 @@ def _by_hand(recording: Recording) -> Iterator[_ByHand]:
 def _found(
     row: Sequence[int], operators: Sequence[Operator], products: Sequence[int], softmax: int
 ) -> _ByHand | None:
-    """Attention between these products, all places in the row; None where it is something else."""
+    """The attention of these `products` around a `softmax`, all given as places in the row; None if
+    other kernels are between them, or a mask that depends on more than positions."""
     given = operators[softmax].inputs
     scores = given[0].shape if given else ()
     fused = _operator([operators[place] for place in products], scores)
@@ -153,8 +155,8 @@ def _found(
 
 
 def _operator(products: Sequence[Operator], scores: Sequence[int]) -> Operator | None:
-    """The fused kernel in place of batched products beside a softmax of `scores` (..., queries,
-    keys); None where the products are others. Heads are taken to be narrower than sequences."""
+    """The fused operator that replaces batched `products` around a softmax of `scores` (...,
+    queries, keys); None for other products. Heads are assumed to be narrower than sequences."""
     backward = len(products) == 4
     if len(scores) < 3 or any(short_name(one) != "bmm" or not one.outputs for one in products):
         return None
@@ -163,7 +165,7 @@ def _operator(products: Sequence[Operator], scores: Sequence[int]) -> Operator |
     into = [one for one in first if prod(one.outputs[0].shape) == size]
     if not into or not all(any(prod(t.shape) == size for t in one.inputs) for one in last):
         return None
-    inner = into[0].inputs[0].shape[-1]  # q k^T; backward the gradient's product with v^T
+    inner = into[0].inputs[0].shape[-1]  # of q k^T, or backward of the gradient times v^T
     outer = min(last[0].outputs[0].shape[-2:])
     head, value = (outer, inner) if backward else (inner, outer)
     batch = tuple(scores[:-2]) if len(scores) == 4 else (1, prod(scores[:-2]))

@@ -1,9 +1,10 @@
-"""Batch: the same step with more samples at once, as far as memory goes.
+"""Edits that run the same step with more samples at once.
 
-A recording holds shapes and no symbols. A dimension grows with the batch if it is the first of its
-tensor, or a product's by its place, and counts samples, or samples times tokens. Operators of the
-optimizer keep their sizes, and so do tensors of a parameter's shape. Where a width of the model is
-such a number, too, what is ambiguous has to be small.
+A recording has shapes, but no symbols for the batch. A dimension grows with the batch if its size
+is the number of samples, or of samples times tokens. It must be the first dimension of its tensor,
+or a dimension of a product. Operators of the optimizer keep their sizes, and so do tensors with the
+shape of a parameter. If a width of the model equals such a number, too, shapes are ambiguous. A
+recording with more than a few ambiguous bytes is refused.
 """
 
 from collections import Counter
@@ -23,13 +24,13 @@ from sim.jobs.recorded.work import work_of
 from sim.model.kernels import Attention, Gemm
 
 TIMES = (2.0, 4.0, 8.0)
-_AMBIGUOUS = 0.02  # of the bytes of a step, at most
+_AMBIGUOUS = 0.02  # share of ambiguous bytes in a step, at most
 _PRODUCTS = ("mm", "addmm", "_scaled_mm")
 _HELD = tuple(PARTS.index(part) for part in ("activations", "temporary"))
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """Two, four and eight times the batch."""
+    """Yield edits with two, four and eight times the batch."""
     try:
         sizes = [batch_of(recording, axes) for recording, axes in setup.stages]
     except InputError:
@@ -55,7 +56,8 @@ class Batch:
 
 
 def batch_of(recording: Recording, axes: Axes) -> Batch:
-    """What of a recording grows with its batch. Raises `InputError` where it cannot be told."""
+    """The numbers in a recording that grow with its batch. Raises `InputError` if shapes do not
+    tell them."""
     samples, tokens = _sizes(recording)
     if not samples:
         raise _refused(recording, "no batch is seen to come from the host or to be looked up")
@@ -77,7 +79,7 @@ def batch_of(recording: Recording, axes: Axes) -> Batch:
 
 
 def with_batch(recording: Recording, axes: Axes, times: float) -> Recording:
-    """The recording with so many times as many samples a microbatch. Raises `InputError`."""
+    """The recording with `times` as many samples a microbatch. Raises `InputError`."""
     batch = batch_of(recording, axes)
     optimizer = {
         event.operator for _, event, _ in kernel_events(recording) if event.phase == "optimizer"
@@ -89,7 +91,7 @@ def with_batch(recording: Recording, axes: Axes, times: float) -> Recording:
     new: dict[int, int] = {}
     for number in sorted(growing):
         own = _grown(recording.operators[number], batch, times)
-        if number in optimizer:  # the same shapes are of both
+        if number in optimizer:  # the optimizer uses the same operator, which keeps its shapes
             new[number] = len(operators)
             operators.append(own)
         else:
@@ -107,7 +109,8 @@ def _event(event: Event, axes: Axes, new: Mapping[int, int], times: float) -> Ev
 
 
 def _sizes(recording: Recording) -> tuple[int, int]:
-    """Samples and tokens of each in a microbatch, by what is looked up or copied from the host."""
+    """The samples of a microbatch and the tokens of a sample. Shapes of embeddings' indices tell
+    them, otherwise convolutions, copies from the host or losses."""
     looked_up = Counter[tuple[int, ...]]()
     copied = Counter[tuple[int, ...]]()
     for _, event, operator in kernel_events(recording):
@@ -133,7 +136,8 @@ def _sizes(recording: Recording) -> tuple[int, int]:
 
 
 def _parameters(recording: Recording) -> set[tuple[int, ...]]:
-    """Shapes of what the optimizer updates and of what products multiply with."""
+    """Shapes of the optimizer's operands, of embedding tables and of convolutions' weights, and the
+    transposed shapes of matrices."""
     shapes = {
         t.shape for _, e, o in kernel_events(recording) if e.phase == "optimizer" for t in o.inputs
     }
@@ -149,7 +153,7 @@ def _parameters(recording: Recording) -> set[tuple[int, ...]]:
 
 
 def _check(recording: Recording, batch: Batch) -> None:
-    """Raise `InputError` where much has a shape that may be a parameter's or an activation's."""
+    """Raise `InputError` if many bytes have a shape that a parameter or an activation may have."""
     total = ambiguous = 0.0
     for _, event, operator in kernel_events(recording):
         if event.phase == "optimizer" or isinstance(kernel_of(operator), Gemm | Attention):
@@ -199,8 +203,8 @@ def _grown(operator: Operator, batch: Batch, times: float) -> Operator:
 
 
 def _product(operator: Operator, kernel: Gemm, batch: Batch, times: float) -> Operator:
-    """A product: its rows grow in a forward pass and for the gradient of its input, its depth for
-    the gradient of its weights; both make it as much larger."""
+    """A product with more samples. Its rows grow in a forward pass and for the gradient of its
+    input; its depth grows for the gradient of its weights. Its FLOPs grow equally in all cases."""
     *rest, x, y = operator.inputs if "add" in short_name(operator) else (None, *operator.inputs[:2])
     scales = operator.inputs[2:] if "add" not in short_name(operator) else ()
     (m, k), n = x.shape[-2:], y.shape[-1]  # type: ignore[union-attr]
@@ -249,8 +253,9 @@ def _written(operator: Operator, times: float) -> float:
 
 
 def _memory(before: Recording, after: Recording, times: float) -> Iterator[Allocation]:
-    """Blocks that are taken for results are as large as these. What an operator that grows takes
-    otherwise grows as much. Steps before the recorded one took blocks of the same sizes."""
+    """Yield the memory with larger blocks. A block of a result's size grows as the result. Other
+    blocks of the same event grow as its fastest-growing result. Blocks from before the recorded
+    step grow as blocks of equal size in the step."""
     sizes: dict[int, dict[int, float]] = {}
     for number, (event, then) in enumerate(zip(before.events, after.events, strict=True)):
         if event.kind == "kernel":
@@ -271,7 +276,7 @@ def _memory(before: Recording, after: Recording, times: float) -> Iterator[Alloc
 
 
 def _factor(row: Allocation, known: Mapping[int, float]) -> float:
-    """How many times as large a block is, by the sizes that are known where it is taken."""
+    """The factor by which a block grows; `known` has the factors of results by their bytes."""
     if row.bytes <= 0 or row.part not in _HELD:
         return 1.0
     usual = 1.0 if row.event < 0 else max(known.values(), default=1.0)

@@ -1,4 +1,4 @@
-"""An edit of a recording, and how events and blocks of memory are rewritten by it."""
+"""An edit of a recording, and functions that rewrite its events and blocks of memory."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +17,10 @@ Time = Callable[[Kernel], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A `change` of the script `at` a line ("" where nobody knows it), the `line` that it makes
-    cheaper ("" where it is not of one line), a sentence of what it mends (`why`), and the recording
-    that it makes of one with these axes. A step then trains `samples` times as many samples."""
+    """A `change` of the script `at` a line ("": unknown), and a sentence on the problem that it
+    solves (`why`). `line` is the line that becomes cheaper ("": several lines). `made` gives the
+    changed recording of a recording with its axes. A step then trains on `samples` times as many
+    samples."""
 
     change: str
     why: str
@@ -37,14 +38,14 @@ def rewritten(
     dropped_blocks: frozenset[int] = frozenset(),
     memory: Sequence[Allocation] | None = None,
 ) -> Recording:
-    """A recording in which other events stand for some by their numbers, none for those that are
-    dropped. `operators` are appended to its own. Blocks are taken and given back before the event
-    that they were; `dropped_blocks` are not taken at all. Results of collectives that are dropped
-    are waited for no longer; others still are where a kernel is dropped that read them, by the
-    next kernel of its stream."""
+    """The recording with some events replaced. `new` has the replacing events by the number of the
+    event, none if it is dropped. `operators` are appended to the recording's own. Blocks are
+    allocated and freed before the same events as they were; `dropped_blocks` are never allocated.
+    Nothing waits for dropped collectives. If a dropped kernel waited for a kept collective, the
+    next kernel of its stream waits instead."""
     rows_of_events = [new.get(n, (event,)) for n, event in enumerate(recording.events)]
     there = {event.mark for row in rows_of_events for event in row if event.kind in _CALLS}
-    waiting: defaultdict[int, set[int]] = defaultdict(set)  # on each stream
+    waiting: defaultdict[int, set[int]] = defaultdict(set)  # by stream: waits of its next kernel
     events: list[Event] = []
     places = []
     for event, row in zip(recording.events, rows_of_events, strict=True):
@@ -71,7 +72,7 @@ def rewritten(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block of memory that is taken during the step, before the event `taken`, and given back
+    """A block of memory that is allocated during the step, before the event `taken`, and freed
     before the event `given` (None: not in this step)."""
 
     number: int
@@ -81,7 +82,7 @@ class Block:
 
 
 def blocks(recording: Recording) -> dict[int, list[Block]]:
-    """The blocks that are taken in the step, by the event before which they are."""
+    """The blocks that are allocated in the step, by the number of the event just after it."""
     ends = {row.block: row.event for row in recording.memory if not row.bytes}
     found: defaultdict[int, list[Block]] = defaultdict(list)
     for row in recording.memory:
@@ -91,7 +92,7 @@ def blocks(recording: Recording) -> dict[int, list[Block]]:
 
 
 def kernel_events(recording: Recording) -> Iterator[tuple[int, Event, Operator]]:
-    """The kernels of the step: numbers of their events, events, operators."""
+    """Yield the kernels of the step: number of the event, event, operator."""
     for number, event in enumerate(recording.events):
         if event.kind == "kernel":
             yield number, event, recording.operators[event.operator]
@@ -104,24 +105,24 @@ def seconds_of(recording: Recording, time: Time) -> list[float]:
 
 
 def most(weights: Mapping[str, float]) -> str:
-    """The line that weighs most; "" where there is none."""
+    """The line with the largest weight; "" if there is no line."""
     named = Counter({line: weight for line, weight in weights.items() if line})
     return named.most_common(1)[0][0] if named else ""
 
 
 def place_of(setup: Recorded, *names: str) -> str:
-    """The line of the first of these places of the script that is known; "" for none."""
+    """The line of the first known place among these `names` (`Recording.places`), or ""."""
     places = setup.stages[0][0].places
     return next((places[name] for name in names if name in places), "")
 
 
 def line_of(recording: Recording, event: Event) -> str:
-    """The line of an event; "" where it has none."""
+    """The line of an event, or ""."""
     return recording.lines[event.line] if event.line >= 0 else ""
 
 
 def data_calls(recording: Recording, axes: Axes, *kinds: str) -> list[int]:
-    """The numbers of collectives of these kinds whose groups have data of their own."""
+    """The events (by number) of collectives of these kinds along data-parallel axes."""
     data = {DATA_AXIS, REPLICAS_AXIS}
     return [
         number

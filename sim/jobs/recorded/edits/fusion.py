@@ -1,9 +1,10 @@
-"""Fusion: neighbouring kernels that only move bytes become one kernel, as a compiler fuses them.
+"""Edits that fuse neighbouring memory-bound kernels into one kernel, as a compiler does.
 
-A chain is a row of element-wise kernels, and of reductions along the last dimension, over tensors
-of one size. Fused, it reads what none of its kernels makes, and writes what is alive behind it;
-what dies within it is never in memory. Inductor does more: it also computes again what a backward
-pass would else have to read, and joins reductions along other dimensions.
+A chain is a sequence of element-wise kernels, and of reductions along the last dimension, over
+tensors of one size. The fused kernel reads the tensors that no kernel of the chain makes, and
+writes the tensors that are used after the chain. Other results of the chain are never in memory.
+Inductor does more: it also recomputes tensors that a backward pass would otherwise read, and fuses
+reductions along other dimensions.
 """
 
 from collections import Counter, defaultdict
@@ -33,12 +34,12 @@ _ALONE = (
     *("split_with_sizes_copy", "all_gather_copy", "chunk_cat", "max_pool", "batch_norm"),
     *("_foreach", "_fused", "_amp", "nonzero", "cumsum", "multinomial", "upsample", "random"),
 )
-_LINES = 3  # so many lines are tried alone
-_LEAST = 0.005  # of the device's seconds: a line below is not tried alone
+_LINES = 3  # lines that are fused alone, at most
+_LEAST = 0.005  # share of the device's seconds that such a line takes, at least
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """All chains fused, and the chains of each of the longest lines."""
+    """Yield the fusion of all chains, and of the chains of each of the longest lines alone."""
     kernels, saved = Counter[str](), defaultdict[str, float](float)
     total, forward = 0.0, set[str]()
     for recording, _ in setup.stages:
@@ -53,14 +54,14 @@ def edits(setup: Recorded) -> Iterator[Edit]:
         return
     yield Edit(
         change="compile the model: model = torch.compile(model)",
-        why=f"{kernels.total():,} kernels a step go that read what a neighbour has just written; "
-        "inductor saves more, as it computes again what a backward pass would read",
+        why=f"it saves {kernels.total():,} kernels a step that read what a neighbour has just "
+        "written; inductor saves more, as it recomputes tensors that a backward pass would read",
         line=most(saved),
         at=place_of(setup, "wrapper", "optimizer"),
         made=partial(fused, line=""),
     )
     for line in sorted(saved, key=lambda line: -saved[line])[:_LINES]:
-        if line in forward and saved[line] > _LEAST * total:  # others call the backward pass
+        if line in forward and saved[line] > _LEAST * total:  # other lines start backward passes
             yield Edit(
                 change="compile this function alone (@torch.compile), or call a fused operator",
                 why=f"{kernels[line]:,} of its kernels read what a neighbour has just written",
@@ -71,7 +72,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 
 def fused(recording: Recording, axes: Axes, line: str) -> Recording:
-    """Chains become one kernel each: all, or those whose kernels are all of a line."""
+    """The recording with each chain fused into a kernel: all chains, or chains within a `line`."""
     taken = blocks(recording)
     new: dict[int, tuple[Event, ...]] = {}
     operators: list[Operator] = []
@@ -94,7 +95,7 @@ def _key(operator: Operator) -> tuple[object, ...]:
 
 
 def _chains(recording: Recording, line: str) -> Iterator[list[int]]:
-    """Rows of two or more kernels that can be one."""
+    """Yield the events of each chain of two or more kernels that can be fused."""
     sizes = [_loop(operator) for operator in recording.operators]
     chain: list[int] = []
     for number, event in enumerate(recording.events):
@@ -132,9 +133,9 @@ def _loop(operator: Operator) -> int:
         return 0
     if operator.name.startswith("inductor.") or any(part in name for part in _ALONE):
         return 0
-    if name.endswith("_"):  # sums of gradients and their buckets are in no graph of a compiler
+    if name.endswith("_"):  # in place: sums and buckets of gradients, which compilers do not see
         return 0
-    if name == "_to_copy" and not operator.inputs:  # from the host
+    if name == "_to_copy" and not operator.inputs:  # a copy from the host
         return 0
     size = max(prod(t.shape) for t in (*operator.inputs, *operator.outputs))
     made = max(prod(t.shape) for t in operator.outputs)
@@ -145,7 +146,7 @@ def _loop(operator: Operator) -> int:
 def _fused(
     recording: Recording, chain: Sequence[int], taken: dict[int, list[Block]]
 ) -> tuple[Operator, frozenset[int]]:
-    """The operator of a chain, and the blocks that need not be."""
+    """The fused operator of a chain, and the blocks that are no longer needed."""
     made: defaultdict[object, int] = defaultdict(int)
     reads: list[Tensor] = []
     written, outputs, inner = 0.0, list[Tensor](), set[int]()
@@ -175,7 +176,7 @@ def _fused(
 
 
 def _within(block: Block, chain: Sequence[int]) -> bool:
-    """Whether a block is given back before anything behind the chain can read it."""
+    """Whether a block is freed before any kernel after the chain could read it."""
     return block.given is not None and block.given <= chain[-1] + 1
 
 
@@ -184,7 +185,7 @@ def _shape(tensor: Tensor) -> tuple[str, int]:
 
 
 def _line(recording: Recording, chain: Sequence[int], seconds: Sequence[float]) -> str:
-    """The line of most of a chain's seconds."""
+    """The line that takes most of a chain's seconds."""
     weights = defaultdict[str, float](float)
     for number in chain:
         weights[line_of(recording, recording.events[number])] += seconds[number]

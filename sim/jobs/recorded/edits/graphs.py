@@ -1,4 +1,4 @@
-"""CUDA graphs: what the host launches kernel by kernel, it launches at once."""
+"""An edit to CUDA graphs: the host launches the kernels of a graph at once, not one by one."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from sim.jobs.recorded.setup import Recorded
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """Forward and backward passes as CUDA graphs."""
+    """Yield the edit that makes CUDA graphs of forward and backward passes."""
     often = Counter[str]()
     for recording, _ in setup.stages:
         often.update(
@@ -31,7 +31,8 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 
 def graphed(recording: Recording, axes: Axes) -> Recording:
-    """Kernels of a pass in a row are a graph; collectives and waits of the host end it."""
+    """The recording in which consecutive kernels of a phase are a graph. Collectives, messages and
+    waits of the host end a graph."""
     numbers = iter(range(1 + max(e.graph for e in recording.events), 1 << 30))
     new: dict[int, tuple[Event]] = {}
     graph, before = 0, ""

@@ -1,4 +1,4 @@
-"""Optimizers: the update of all parameters in one kernel that reads and writes each state once."""
+"""An edit that updates all parameters in one kernel, which reads and writes each state once."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ _STEP = Tensor(dtype="float32", width=4, shape=())
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """Adam's update fused."""
+    """Yield the edit that fuses Adam's update."""
     lines = {line for recording, _ in setup.stages for line in _lines(recording)}
     count = sum(len(_kernels(recording)) for recording, _ in setup.stages)
     if lines:
@@ -30,7 +30,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 
 def fused(recording: Recording, axes: Axes) -> Recording:
-    """One kernel for each type of parameter updates it, its gradient's moments and itself."""
+    """The recording with a single update kernel for each type of parameters."""
     numbers = _kernels(recording)
     if not numbers:
         return recording
@@ -59,7 +59,7 @@ def _lines(recording: Recording) -> set[str]:
 
 
 def _kernels(recording: Recording) -> list[int]:
-    """The kernels of the lines at which an optimizer updates parameters."""
+    """The optimizer's kernels (numbers of events) of the lines at which it updates parameters."""
     lines = _lines(recording)
     return [
         number
@@ -81,8 +81,8 @@ def _parameters(recording: Recording, numbers: Sequence[int]) -> dict[str, list[
 
 
 def _update(parameters: Sequence[Tensor]) -> Operator:
-    """As torch's fused AdamW is recorded: parameters, gradients, two moments, steps; all but the
-    steps are written (the kernel writes gradients where it scales them)."""
+    """Torch's fused AdamW, as it is recorded. Its operands are parameters, gradients, two moments
+    and steps. It writes all operands but the steps (gradients, because it may scale them)."""
     size = sum(tensor.bytes for tensor in parameters)
     steps = (_STEP,) * len(parameters)
     return Operator(

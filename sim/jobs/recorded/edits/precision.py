@@ -1,4 +1,4 @@
-"""Precision: products in fewer bits, with the casts that torch makes for them."""
+"""Edits that compute products in fewer bits, with the casts that torch then makes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -25,7 +25,8 @@ _FP8 = "float8_e4m3fn"
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """Products of fp32 in tf32 and bf16, products of bf16 in fp8, where the device has them."""
+    """Yield products of fp32 in tf32 and in bf16, and products of bf16 in fp8, if the device has
+    these precisions."""
     known = setup.machine.topology.device.peak.known
     if "tf32" in known and (line := _longest(setup, _is_fp32)):
         yield Edit(
@@ -54,7 +55,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 
 def in_tf32(recording: Recording, axes: Axes) -> Recording:
-    """Products of fp32 operands may be rounded."""
+    """The recording in which products of fp32 operands run in tf32."""
     operators = (
         replace(operator, flags={**operator.flags, "tf32": True})
         if _is_fp32(operator)
@@ -65,15 +66,15 @@ def in_tf32(recording: Recording, axes: Axes) -> Recording:
 
 
 def in_bf16(recording: Recording, axes: Axes) -> Recording:
-    """Products and attention of fp32 read and write bf16. In a forward pass their operands are
-    cast, in a backward pass their results are. Memory stays as it was, which is more than torch
-    takes."""
+    """The recording in which products and attention of fp32 read and write bf16. In a forward pass
+    operands of products are cast, in a backward pass results. Memory is left unchanged, though
+    torch would need less."""
     return _cast(recording, _is_single, lambda t: replace(t, dtype="bfloat16", width=2), passes=1)
 
 
 def in_fp8(recording: Recording, axes: Axes) -> Recording:
-    """Large products of bf16 read fp8. Each operand is read once more for its largest value, and
-    cast; results stay."""
+    """The recording in which large products of bf16 read fp8. Each operand is read once to find its
+    largest value, and once to be cast. Results stay in bf16."""
     return _cast(recording, _is_wide, lambda t: replace(t, dtype=_FP8, width=1), passes=2)
 
 
@@ -83,7 +84,8 @@ def _cast(
     narrow: Callable[[Tensor], Tensor],
     passes: int,
 ) -> Recording:
-    """Products that are chosen with narrow operands; what is cast is read so often."""
+    """The recording in which the `chosen` operators have the operands that `narrow` makes. A cast
+    reads its tensor in so many `passes`; with one pass, results are narrow, too."""
     operators: list[Operator] = []
     numbers: dict[tuple[int, bool], tuple[list[int], int]] = {}
     new: dict[int, tuple[Event, ...]] = {}
@@ -98,7 +100,7 @@ def _cast(
         back = event.phase == "backward" and not event.again and passes == 1
         if (event.operator, back) not in numbers:
             ends = operator.outputs if back else operator.inputs
-            # Attention reads what products have written.
+            # Attention needs no casts, as products have written its operands.
             product = isinstance(kernel_of(operator), Gemm)
             cast = [t for t in ends if len(t.shape) > 1 and t.dtype in _FLOATS] if product else []
             casts = [added(_copy(tensor, narrow(tensor), passes)) for tensor in cast]
@@ -111,7 +113,7 @@ def _cast(
 
 
 def _reading(event: Event, casts: list[Event]) -> list[Event]:
-    """The first cast waits for the collectives of which the product reads the results."""
+    """The casts; the first cast waits for the collectives whose results the product reads."""
     return [replace(cast, reads=event.reads if n == 0 else ()) for n, cast in enumerate(casts)]
 
 
@@ -122,7 +124,7 @@ def _copy(wide: Tensor, narrow: Tensor, passes: int) -> Operator:
 
 
 def _narrowed(operator: Operator, narrow: Callable[[Tensor], Tensor], passes: int) -> Operator:
-    """The product on narrow operands; in bf16 its results are narrow, too."""
+    """The operator on narrow operands; with one pass (bf16) its results are narrow, too."""
     outputs = operator.outputs if passes > 1 else tuple(map(_single(narrow), operator.outputs))
     flags = {key: value for key, value in operator.flags.items() if key != "tf32"}
     return replace(
@@ -135,7 +137,7 @@ def _narrowed(operator: Operator, narrow: Callable[[Tensor], Tensor], passes: in
 
 
 def _single(narrow: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Of what is a matrix of numbers; states of attention stay."""
+    """Apply `narrow` to tensors of floats with two or more dimensions; others stay as they are."""
 
     def changed(tensor: Tensor) -> Tensor:
         return narrow(tensor) if len(tensor.shape) > 1 and tensor.dtype in _FLOATS else tensor
@@ -149,7 +151,7 @@ def _is_fp32(operator: Operator) -> bool:
 
 
 def _is_single(operator: Operator) -> bool:
-    """Whether it is a product or attention that reads fp32."""
+    """Whether an operator is a product or attention that reads fp32."""
     kernel = kernel_of(operator)
     return (
         isinstance(kernel, Gemm | Attention)
@@ -169,7 +171,7 @@ def _is_wide(operator: Operator) -> bool:
 
 
 def _longest(setup: Recorded, chosen: Callable[[Operator], bool]) -> str:
-    """The line that spends most seconds in kernels that are chosen; "" for none."""
+    """The line that spends most seconds in `chosen` operators; "" if there is none."""
     weights: defaultdict[str, float] = defaultdict(float)
     for recording, _ in setup.stages:
         seconds = seconds_of(recording, setup.time)

@@ -1,7 +1,7 @@
-"""Recomputation: what checkpointing runs again is kept instead, as far as memory goes.
+"""An edit that keeps activations which checkpointing would recompute, as far as memory allows.
 
-What an again-run stretch leaves for its backward pass is then taken when the forward pass ends: the
-peak, which lies there, holds all of it.
+A recomputed stretch of kernels leaves tensors for its backward pass. The edit allocates these
+tensors at the end of the forward pass instead, where the peak of memory lies.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ _SHARES = (1.0, 0.75, 0.5, 0.25)
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """Nothing run again, or only a share of what is."""
+    """Yield edits that keep the activations of all recomputed stretches, or of a share of them."""
     weights: defaultdict[str, float] = defaultdict(float)
     for recording, _ in setup.stages:
         seconds = seconds_of(recording, setup.time)
@@ -47,13 +47,13 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 
 def kept(recording: Recording, axes: Axes, share: float) -> Recording:
-    """So large a share of the stretches that are run again is not, and is held instead."""
+    """The recording without this share of its recomputed stretches, whose tensors are kept."""
     stretches = list(_stretches(recording))
-    # The last ones to be run again are of the first layers; either end saves as much.
+    # The first stretches belong to the last layers; other stretches would save as much.
     chosen = stretches[: round(share * len(stretches))]
     taken = blocks(recording)
     new: dict[int, tuple[Event, ...]] = {}
-    moved: dict[int, int] = {}  # blocks, and the events before which they are taken now
+    moved: dict[int, int] = {}  # by block: the event before which it is allocated now
     dropped: set[int] = set()
     for stretch in chosen:
         turn = _turn(recording, stretch[0])
@@ -69,12 +69,12 @@ def kept(recording: Recording, axes: Axes, share: float) -> Recording:
         replace(row, event=moved[row.block]) if row.bytes > 0 and row.block in moved else row
         for row in recording.memory
     ]
-    rows.sort(key=lambda row: row.event)  # stable: a block is given back behind where it is taken
+    rows.sort(key=lambda row: row.event)  # stable: a block is allocated before it is freed
     return rewritten(recording, new, dropped_blocks=frozenset(dropped), memory=rows)
 
 
 def _stretches(recording: Recording) -> Iterator[list[int]]:
-    """Kernels that are run again, without others between them."""
+    """Yield runs of recomputed kernels that follow one another without other kernels between."""
     stretch: list[int] = []
     for number, event, _ in kernel_events(recording):
         if event.again:
@@ -87,7 +87,7 @@ def _stretches(recording: Recording) -> Iterator[list[int]]:
 
 
 def _turn(recording: Recording, number: int) -> int:
-    """The first event of the backward passes in which an event is."""
+    """The number of the first event of the uninterrupted backward passes that hold an event."""
     while number and recording.events[number - 1].phase == "backward":
         number -= 1
     return number

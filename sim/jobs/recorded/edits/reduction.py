@@ -1,4 +1,4 @@
-"""Gradients and weights between ranks: how often, in which pieces and how wide they move."""
+"""Edits of how often, in which pieces and how wide gradients and weights move between ranks."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,15 +30,16 @@ from sim.jobs.recorded.setup import Recorded
 _LARGE, _CLOSE = 1 << 20, 0.05
 _BUCKETS = (2, 4)  # times as large
 _SUMS = ("all_reduce", "reduce_scatter")
-_WIDE, _NARROW = 4.0, 2.0  # bytes of a gradient's number
+_WIDE, _NARROW = 4.0, 2.0  # bytes of an element of a gradient: fp32, bf16
 _GATHERING = ("all_gather_copy_in", "split_with_sizes_copy")  # kernels of FSDP2
-_NEAR = 8  # events before a reduction among which is what makes its bytes
+_NEAR = 8  # events before a reduction that are searched for the kernel that writes its bytes
 _FILLING = ("copy_", "div_", "mul_")  # kernels that put a gradient into a bucket of DDP
 _TORCH_BUCKET = 25  # MiB of DDP's buckets, unless a script says otherwise
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """Fewer, larger and narrower reductions of gradients; weights that stay gathered."""
+    """Yield edits with fewer, larger or narrower reductions of gradients, and with weights that
+    stay gathered."""
     recording, axes = setup.stages[0]
     sums = data_calls(recording, axes, *_SUMS)
     if not sums:
@@ -90,7 +91,8 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 
 def without_early(recording: Recording, axes: Axes) -> Recording:
-    """Gradients are summed once a step. Where they are sharded, whole ones are held until then."""
+    """The recording in which gradients are summed over ranks once a step. If gradients are sharded,
+    whole gradients are held until the end of the step."""
     early = _early(recording, data_calls(recording, axes, *_SUMS))
     of = _microbatches(recording)
     unsummed = {of[n] for n in early if recording.events[n].name == "all_reduce"}
@@ -102,7 +104,7 @@ def without_early(recording: Recording, axes: Axes) -> Recording:
     sums = dict[int, Operator]()
     for number in scattered:
         place = _before(recording, number, "chunk_cat")
-        if place is not None:  # which writes what is scattered: whole gradients are summed instead
+        if place is not None:  # the kernel that fills the scatter; now it adds whole gradients
             sums[place] = _summed(recording, place)
             event = recording.events[place]
             new[place] = (replace(event, operator=len(recording.operators) + len(sums) - 1),)
@@ -113,7 +115,7 @@ def without_early(recording: Recording, axes: Axes) -> Recording:
 
 
 def _before(recording: Recording, number: int, name: str) -> int | None:
-    """The last kernel of this name before an event."""
+    """The last kernel of this name among the few events before an event, or None."""
     for place in reversed(range(max(number - _NEAR, 0), number)):
         event = recording.events[place]
         if event.kind == "kernel" and short_name(recording.operators[event.operator]) == name:
@@ -122,7 +124,7 @@ def _before(recording: Recording, number: int, name: str) -> int | None:
 
 
 def _summed(recording: Recording, place: int) -> Operator:
-    """Gradients that are added to what earlier microbatches have left, in fp32."""
+    """The operator that adds gradients to the fp32 sums of earlier microbatches."""
     given = recording.operators[recording.events[place].operator].inputs
     sums = tuple(replace(t, dtype="float32", width=_WIDE) for t in given)
     size = sum(t.bytes for t in sums)
@@ -132,7 +134,8 @@ def _summed(recording: Recording, place: int) -> Operator:
 
 
 def with_buckets(recording: Recording, axes: Axes, times: int) -> Recording:
-    """So many neighbouring reductions of a microbatch are one, where the last of them was."""
+    """The recording in which up to `times` neighbouring reductions of a microbatch are joined, in
+    the place of the last of them."""
     of = _microbatches(recording)
     new: dict[int, tuple[Event, ...]] = {}
     row: list[int] = []
@@ -150,9 +153,9 @@ def with_buckets(recording: Recording, axes: Axes, times: int) -> Recording:
 
 
 def without_copies(recording: Recording, axes: Axes) -> Recording:
-    """Gradients lie in their buckets: nothing copies them out, and what they are made in is given
-    back once it is copied in. Those that are there already are divided in place, which moves as
-    many bytes as to copy them in."""
+    """The recording in which gradients are views of their buckets. No kernel copies gradients out.
+    The block in which a gradient is computed is freed after its copy into the bucket. A gradient
+    that is in its bucket already is divided in place, which moves as many bytes as a copy."""
     of = _microbatches(recording)
     last = {of[n]: n for n in data_calls(recording, axes, "all_reduce")}
     copies = _copies(recording, axes)
@@ -191,9 +194,10 @@ def _given_back(recording: Recording, copies: Sequence[int]) -> tuple[Allocation
 
 
 def in_bf16(recording: Recording, axes: Axes) -> Recording:
-    """Gradients are cast to bf16 for their way and back. FSDP2 casts as it joins them; the hook of
-    DDP casts and divides a bucket before it is sent, and unpacks it on a stream of its own (torch/
-    distributed/algorithms/ddp_comm_hooks/default_hooks.py, `_compress_hook`)."""
+    """The recording in which gradients are reduced in bf16 and then cast back. FSDP2 casts
+    gradients as it joins them. The hook of DDP casts and divides a bucket before the reduction, and
+    casts it back on a stream of its own (torch/distributed/algorithms/ddp_comm_hooks/
+    default_hooks.py, `_compress_hook`)."""
     new: dict[int, tuple[Event, ...]] = {}
     operators: list[Operator] = []
     unpacked: dict[int, int] = {}  # marks behind what is unpacked, by marks of collectives
@@ -231,7 +235,7 @@ def in_bf16(recording: Recording, axes: Axes) -> Recording:
 
 
 def _hooked(size: float) -> tuple[Operator, Operator, Operator]:
-    """What is run on a bucket of so many bytes: its cast, the mean, the cast back."""
+    """The operators of DDP's hook on a bucket of `size` bytes: cast, division, cast back."""
     shape = (round(size / _WIDE),)
     wide = Tensor(dtype="float32", width=_WIDE, shape=shape)
     narrow = Tensor(dtype="bfloat16", width=_NARROW, shape=shape)
@@ -243,7 +247,8 @@ def _hooked(size: float) -> tuple[Operator, Operator, Operator]:
 
 
 def _fills(recording: Recording, number: int) -> Operator | None:
-    """What has last put a gradient into the bucket that DDP sums."""
+    """The operator that has last put a gradient into the bucket that an all-reduce of DDP sums;
+    None if there is none."""
     own = recording.events[number]
     for near in reversed(recording.events[max(number - _NEAR, 0) : number]):
         if near.kind == "kernel" and near.line == own.line and own.name == "all_reduce":
@@ -254,7 +259,7 @@ def _fills(recording: Recording, number: int) -> Operator | None:
 
 
 def kept_gathered(recording: Recording, axes: Axes) -> Recording:
-    """Weights gathered for a forward pass are held until their backward pass."""
+    """The recording in which weights stay gathered from a forward pass to its backward pass."""
     again = _regathered(recording, axes)
     before = [n for n in data_calls(recording, axes, "all_gather") if n not in again]
     blocks = []
@@ -271,7 +276,7 @@ def kept_gathered(recording: Recording, axes: Axes) -> Recording:
 
 
 def _microbatches(recording: Recording) -> list[int]:
-    """The microbatch of each event; the last one of what is in none."""
+    """The microbatch of each event; an event outside of passes has that of the event before it."""
     found, now = [], 0
     for action in passes_of(recording):
         now = now if action is None else action.microbatch
@@ -280,7 +285,7 @@ def _microbatches(recording: Recording) -> list[int]:
 
 
 def _early(recording: Recording, sums: Sequence[int]) -> list[int]:
-    """Reductions of backward passes before those of the last microbatch."""
+    """Reductions in backward passes of microbatches other than the last."""
     of = _microbatches(recording)
     back = [n for n in sums if recording.events[n].phase == "backward"]
     last = max((of[n] for n in back), default=0)
@@ -308,8 +313,8 @@ def _copies(recording: Recording, axes: Axes) -> list[int]:
 
 
 def _bucket_kernels(recording: Recording, axes: Axes) -> list[int]:
-    """What DDP does with buckets: writes onto memory that is there, in backward passes, at the line
-    that sums them."""
+    """The kernels of DDP's buckets: in-place writes in backward passes, at a line with an
+    all-reduce."""
     lines = {recording.events[n].line for n in data_calls(recording, axes, "all_reduce")}
     return [
         number
@@ -319,8 +324,8 @@ def _bucket_kernels(recording: Recording, axes: Axes) -> list[int]:
 
 
 def _wide(recording: Recording, number: int) -> bool:
-    """Whether a large reduction is of fp32, by what has filled DDP's bucket or the kernel just
-    before it that writes its bytes."""
+    """Whether a large reduction is of fp32. The operator that has filled DDP's bucket tells,
+    otherwise a kernel just before the reduction that writes as many bytes."""
     size = recording.events[number].bytes
     if (fills := _fills(recording, number)) is not None:
         wide = any(tensor.width > _NARROW for tensor in fills.outputs or fills.inputs)
@@ -335,7 +340,7 @@ def _wide(recording: Recording, number: int) -> bool:
 
 
 def _regathered(recording: Recording, axes: Axes) -> list[int]:
-    """Gathers of weights in backward passes, on streams of their own."""
+    """Gathers of weights in backward passes."""
     return [
         n
         for n in data_calls(recording, axes, "all_gather")

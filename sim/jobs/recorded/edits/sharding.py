@@ -1,4 +1,4 @@
-"""Sharding: weights, gradients and the optimizer's states divided among fewer ranks (HSDP)."""
+"""An edit that shards weights, gradients and optimizer states among fewer ranks (HSDP)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ _SHARDS = ("all_gather", "reduce_scatter")
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """States sharded within a node only."""
+    """Yield the edit that shards states within a node only."""
     recording, axes = setup.stages[0]
     calls = shard_calls(recording, axes)
     ranks, size = axes.mesh.get(DATA_AXIS, 1), setup.machine.topology.gpus_per_node
@@ -42,8 +42,9 @@ def shard_calls(recording: Recording, axes: Axes) -> list[int]:
 
 
 def sharded(recording: Recording, axes: Axes, size: int) -> Recording:
-    """States are divided among so many neighbours along the data-parallel axis, each of which then
-    sums its shard of the gradients with its equals elsewhere. Raises `InputError`."""
+    """The recording with states sharded among `size` neighbours along the data-parallel axis. Each
+    rank then sums its shard of the gradients with the ranks that hold the same shard elsewhere.
+    Raises `InputError`."""
     calls = shard_calls(recording, axes)
     ranks, stride = axes.mesh.get(DATA_AXIS, 1), axes.strides.get(DATA_AXIS, 1)
     if not calls:

@@ -1,4 +1,4 @@
-"""Waits: lines at which the host waits for the device, and then launches nothing ahead."""
+"""Edits that remove waits of the host for the device, during which it launches nothing ahead."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _READ = (
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """Each line without its waits, and all of them without."""
+    """Yield an edit for each line with waits, and an edit for all lines together."""
     often, copies = Counter[str](), set[str]()
     for recording, _ in setup.stages:
         for number, event in enumerate(recording.events):
@@ -49,7 +49,7 @@ def _edit(lines: tuple[str, ...], count: int, change: str) -> Edit:
 
 
 def _is_copy(recording: Recording, event: Event) -> bool:
-    """Whether it copies from the host."""
+    """Whether an event is a copy from the host."""
     if event.kind != "kernel":
         return False
     operator = recording.operators[event.operator]
@@ -57,7 +57,7 @@ def _is_copy(recording: Recording, event: Event) -> bool:
 
 
 def without_waits(recording: Recording, axes: Axes, lines: Sequence[str]) -> Recording:
-    """The host goes on where it waited at these lines."""
+    """The recording in which the host no longer waits at these lines."""
     return rewritten(
         recording,
         {
