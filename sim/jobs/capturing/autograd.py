@@ -1,10 +1,10 @@
-"""What do autograd and optimizers have to do differently where tensors are fake?
+"""What do autograd and optimizers have to do differently with fake tensors?
 
-Without a GPU torch composes attention of products; `attention` says which fused kernel it would
-choose on a GPU. Source: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp
-(`can_use_flash_attention`, `can_use_mem_efficient_attention`, `can_use_cudnn_attention`). It is the
-first kernel in torch's order that can do the call, of the kernels that are switched on
-(`torch.nn.attention.sdpa_kernel`).
+Without a GPU torch composes attention of products; `fused_attention` runs the fused kernel that
+torch would choose on a GPU. This is the first kernel in torch's order that can do the call, among
+the kernels that are switched on (`torch.nn.attention.sdpa_kernel`). Source:
+aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (`can_use_flash_attention`,
+`can_use_mem_efficient_attention`, `can_use_cudnn_attention`).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from sim.jobs.capturing.patches import Patches
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A call of attention; each method answers None where its kernel cannot do it."""
+    """A call of attention. Each method runs a kernel; it returns None if the kernel cannot."""
 
     torch: Any
     q: Any
@@ -82,8 +82,8 @@ _KERNELS: dict[str, Callable[[_Asked], Any]] = {
 
 
 def fused_attention(torch: Any) -> Any:
-    """A `scaled_dot_product_attention` that takes the kernel that CUDA would. Like torch's, it
-    raises `RuntimeError` where no kernel can do the call."""
+    """A `scaled_dot_product_attention` that runs the kernel that CUDA would choose. Like torch's
+    own function, it raises `RuntimeError` if no kernel can do the call."""
 
     def scaled_dot_product_attention(
         query: Any,
@@ -108,11 +108,11 @@ def fused_attention(torch: Any) -> Any:
 
 
 def without_threads(torch: Any, patches: Patches) -> None:
-    """Backward passes run on the thread that asks for them.
+    """Let backward passes run on the thread that calls them.
 
     The engine makes a thread for each device with the first backward pass of a process
     (torch/csrc/autograd/engine.cpp, `start_device_threads`). The process cannot be forked
-    afterwards. So the first pass is made here, while there is no device.
+    afterwards. So the first backward pass runs here, while there is no device.
     """
     torch.ones(1, requires_grad=True).sum().backward()
     before = torch._C._is_multithreading_enabled()
@@ -121,7 +121,8 @@ def without_threads(torch: Any, patches: Patches) -> None:
 
 
 def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
-    """Phases of the step, storages that are resized, fused optimizers and attention."""
+    """Patch torch so that the log sees phases of the step and resized storages, and so that
+    optimizers and attention run as on a GPU."""
     import torch.utils._foreach_utils as foreach
     from torch._subclasses import fake_tensor
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -142,7 +143,7 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
         log.track(storage, stream(), -1, resized=True)
         return found
 
-    # All ways lead there, Megatron's own among them (core/pipeline_parallel/schedules.py).
+    # All backward passes call it, also Megatron's own (core/pipeline_parallel/schedules.py).
     ways = SimpleNamespace(
         run_backward=backward,
         queue_callback=engine.queue_callback,
@@ -153,9 +154,9 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
     patches.set(torch.nn.functional, "scaled_dot_product_attention", fused_attention(torch))
     patches.set(FakeTensorMode, "avoid_device_init", property(lambda self: True))
     patches.set(FakeTensorMode, "ignore_compile_internals", classmethod(lambda cls: True))
-    patches.set(fake_tensor.log, "disabled", True)  # what it raises is said once, by its line
-    patches.set(fake_tensor, "init_gpu_context", lambda device: None)  # torch 2.11 asks always
-    # Else AdamW and clipping take their loops over single tensors.
+    patches.set(fake_tensor.log, "disabled", True)  # `refused` reports its errors
+    patches.set(fake_tensor, "init_gpu_context", lambda device: None)  # torch 2.11 always calls it
+    # Otherwise AdamW and clipping would loop over single tensors.
     for module in (foreach, optimizer):
         module._foreach_supported_types.append(FakeTensor)
         patches.also(partial(module._foreach_supported_types.remove, FakeTensor))

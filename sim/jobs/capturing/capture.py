@@ -31,14 +31,15 @@ from sim.model.experts.routing import Routing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """What is chosen of a capture.
+    """Options of a capture.
 
     With `stages` the ranks of the other pipeline stages are recorded, too, each in its own process:
-    all ranks that exchange messages with this one. `routing` says how tokens are spread over
-    experts (`routing_of`, or a `Routing`). `steps` are the first and the last step to record, of
-    those that the script takes. `values` are unknown values, by lines of the script ("train.py:7").
-    A rank learns from so many `samples` a step; 0 leaves it to its loader. The script sees this
-    `gpu`. It may take so many seconds until the step is over (`timeout`; 0: as long as it takes).
+    all ranks that exchange messages with this rank. `routing` says how tokens are spread over
+    experts (`routing_of`, or a `Routing`). `steps` are the first and the last of the script's steps
+    to record. `values` are values that nothing computes, by lines of the script ("train.py:7"). A
+    rank trains on `samples` a step; with 0 its loader tells the number. The script sees this `gpu`.
+    After `timeout` seconds the capture gives up (0: never). `marks` tells what marks the ends of
+    steps: "profiler" or "nvtx=TEXT".
     """
 
     stages: bool = False
@@ -62,9 +63,10 @@ def capture(
     """Record a step of `train` on one rank.
 
     `train` makes its model on "cuda" and trains it for two steps at least, like a script. A `mesh`
-    (sizes by name, the outermost first) is handed to it as a `DeviceMesh`, and says how many ranks
-    there are; else `world` does. Further arguments are fields of `Choices`. Nothing stays patched.
-    Raises `InputError` for what cannot be recorded, and whatever `train` itself raises.
+    (sizes by name, the outermost first) is passed to `train` as a `DeviceMesh`, and gives the
+    number of ranks; without a mesh, `world` does. Further arguments are fields of `Choices`. All
+    patches of torch are undone. Raises `InputError` for a step that cannot be recorded, and any
+    exception of `train` itself.
 
     >>> recordings = sim.capture(train, mesh={"dp": 64, "tp": 8})  # doctest: +SKIP
     >>> sim.run(RecordedScenario(record=recordings, topology="dgx-h100-ndr"))  # doctest: +SKIP
@@ -210,8 +212,8 @@ def _recorded(
 
 
 def _until_enough(run: Callable[[], None], steps: StepCounter, log: Log) -> None:
-    """Run until the step that counts is over. What ends a script once it has taken a step that can
-    be recorded is noted."""
+    """Run until the step to record is over. If the script fails later than a step that can be
+    recorded, its exception becomes a note."""
     try:
         run()
     except Enough:

@@ -1,4 +1,4 @@
-"""What should a reader know of the step that was recorded?"""
+"""What should a reader know about the recorded step?"""
 
 import gc
 from collections import Counter
@@ -9,11 +9,11 @@ from sim.jobs.capturing.log import Log
 from sim.jobs.recorded.kernels import kernel_of
 
 _PARTS = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer step"}
-_SMALL = 0.01  # a share that nobody needs to know
+_SMALL = 0.01  # a share that is too small to be noted
 
 
 def shortcomings(log: Log, world: int) -> Iterator[str]:
-    """What the step lacks, and what it does beside learning."""
+    """Yield what the step lacks, and which work in it does not contribute to gradients."""
     kernels = [event for event in log.events if event.kind == "kernel"]
     done = {event.phase for event in kernels}
     for phase, named in _PARTS.items():
@@ -30,7 +30,7 @@ def shortcomings(log: Log, world: int) -> Iterator[str]:
 
 
 def _asides(log: Log, world: int) -> Iterator[str]:
-    """Lines with products through which no gradient flows, and their share."""
+    """Yield the lines with products through which no gradient flows, and their shares."""
     flops = [kernel_of(operator).flops for operator in log.operators.entries]
     kernels, work, lines = 0, 0.0, (Counter[str](), Counter[str]())
     for number, event in enumerate(log.events):
@@ -53,8 +53,9 @@ def _asides(log: Log, world: int) -> Iterator[str]:
 
 
 def forgotten(held: list[Any]) -> Iterator[str]:
-    """Weights with gradients that no optimizer has; `held` are those that they have. Copies in
-    another precision, and flat ones, are as many as those."""
+    """Yield a note on weights with gradients that no optimizer holds; `held` are the optimizers'
+    weights. If both have equally many elements, the former are copies in another precision or
+    layout, and there is no note."""
     from torch import Tensor
     from torch.nn import Parameter
 
@@ -78,8 +79,8 @@ def forgotten(held: list[Any]) -> Iterator[str]:
 
 
 def of_model(held: list[Any]) -> int:
-    """The elements of the weights that modules learn, where optimizers hold none of them: parts of
-    them, one behind the other, or copies (DeepSpeed's ZeRO). 0 where they hold some."""
+    """The number of elements of the modules' trainable weights, if optimizers hold none of these
+    weights, but parts or copies of them (DeepSpeed's ZeRO). 0 if optimizers hold some."""
     from torch.nn import Module
 
     known = {id(weight) for weight in held}
@@ -102,5 +103,5 @@ def _elements(weights: list[Any]) -> int:
 
 
 def _local(weight: Any) -> Any:
-    """The part of a weight that lies on this rank."""
+    """The part of a weight on this rank."""
     return getattr(weight, "_local_tensor", weight)

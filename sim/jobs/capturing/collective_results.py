@@ -1,11 +1,11 @@
-"""What are the results of a collective where every rank holds the same whole numbers: counts of
-tokens by expert, lengths?"""
+"""What are the results of a collective on whole numbers, such as lengths or counts of tokens by
+expert? Every rank is taken to hold the same numbers as the recorded rank."""
 
 from typing import Any
 
 from sim.jobs.capturing.contents import TensorContents
 
-# Their results come first, then what they are made of.
+# Collectives whose first argument is the result, and whose second argument is the input.
 _INTO = (
     *("_allgather_base_", "allgather_", "alltoall_base_", "alltoall_"),
     *("_reduce_scatter_base_", "reduce_scatter_"),
@@ -25,8 +25,8 @@ def keep_results(
 ) -> None:
     """Keep the content of a collective's results.
 
-    `named` are its arguments by name, `ends` its arguments in order and its result. `size` is the
-    size of its group, `place` the place of this rank there.
+    `named` are the collective's arguments by name, `ends` its arguments in order and its result.
+    `size` is the size of its group, `place` the place of this rank in the group.
     """
     args, out = ends
     if kind in ("send", "recv", "broadcast"):
@@ -51,8 +51,7 @@ def keep_results(
 def _found(
     torch: Any, kind: str, real: list[Any], named: dict[str, Any], size: int, place: int
 ) -> list[Any]:
-    """The content of the results, one behind the other; `real` is a tensor, or a tensor for each
-    rank."""
+    """The content of the results in order; `real` is one tensor, or a tensor for each rank."""
     if kind == "all_gather":
         return real * size
     if kind == "all_reduce":

@@ -1,5 +1,5 @@
-"""How does `torch.compile` work where there is no GPU? By inductor's own fusion, without its
-Triton.
+"""How does `torch.compile` work without a GPU? Inductor fuses operators itself, but its Triton
+kernels do not run.
 
 Dynamo, aot_autograd and inductor run as for a GPU and write the text of the kernels and the Python
 that calls them. This Python is run. A kernel of the text is not compiled: it is recorded as an
@@ -17,8 +17,8 @@ from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 from sim.jobs.capturing.recorder import Recorder
 
-# What needs a GPU to time alternatives; checks of strides; caches on the disk.
-# `profile_bandwidth` lets kernels say the bytes that they move.
+# Features that time alternatives on a GPU, checks of strides, and caches on the disk are off.
+# With `profile_bandwidth`, the text of a kernel says how many bytes the kernel moves.
 _SETTINGS = {
     "max_autotune": False,
     "max_autotune_gemm": False,
@@ -36,7 +36,7 @@ _SETTINGS = {
 _PRODUCTS = "products run in cuBLAS; on a GPU torch.compile would choose kernels by their times"
 _GRAPHS = "CUDA graphs of torch.compile take no memory of their own here"
 _FLEX = "flex_attention takes as long as full attention: its mask is not evaluated"
-# What inductor asks of the device beside what scripts ask (an H100's, as theirs).
+# Properties of an H100, which inductor reads in addition to those that scripts read.
 _DEVICE = {
     "warp_size": 32,
     "regs_per_multiprocessor": 65536,
@@ -49,10 +49,10 @@ _DEVICE = {
 
 
 class Compiled:
-    """Makes torch.compile work in a capture once a script asks for it.
+    """Makes torch.compile work in a capture once a script calls it.
 
-    Notes of the log say how it differs from a GPU's. `place` is the script's line. `recorder` is
-    told of kernels and makes their memory.
+    Differences from torch.compile on a GPU become notes of the log. `place` gives the present line
+    of the script. `recorder` records kernels and allocates their memory.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Compiled:
         self.torch, self.patches, self.log, self.place = torch, patches, log, place
         self.note, self.recorder = log.notes.number, recorder
         self.there = False
-        self.modes: list[Any] = []  # those that are set aside while dynamo traces
+        self.modes: list[Any] = []  # modes of a capture, which are off while dynamo traces
 
     def install(self) -> None:
-        """Inductor is imported, and patched, when it is first needed."""
+        """Patch `torch.compile`; inductor is imported, and patched, at the first call."""
         real = self.torch.compile
 
         def compile(*args: Any, **kwargs: Any) -> Any:
@@ -112,7 +112,7 @@ class Compiled:
         self.patches.set(inductor["compile_fx"], "fx_codegen_and_compile", once)
 
     def _without_modes(self, convert: Any) -> Any:
-        """Frames are traced as if nothing were recorded; under DDP torch forgets to see to it."""
+        """Switch the capture's modes off while a frame is traced; under DDP torch does not."""
         disabled = self.torch.utils._python_dispatch._disable_current_modes
 
         def converted(*args: Any, **kwargs: Any) -> Any:
@@ -122,7 +122,7 @@ class Compiled:
         return converted
 
     def _with_modes(self, make: Any) -> Any:
-        """While dynamo traces an optimizer's step it lets it make its states."""
+        """Switch the capture's modes on while an optimizer that dynamo traces makes its states."""
 
         def made(*args: Any, **kwargs: Any) -> Any:
             with ExitStack() as stack:
@@ -134,7 +134,7 @@ class Compiled:
         return made
 
     def _in_graph(self, model: Any, *_: Any, **__: Any) -> Any:
-        """A compiled graph, launched as the CUDA graph that it becomes after two steps."""
+        """A compiled graph as a CUDA graph, which it becomes after two steps on a GPU."""
         self.note(_GRAPHS)
 
         def replayed(inputs: Any) -> Any:
@@ -163,10 +163,10 @@ class Compiled:
             patches.set(cuda, name, _answering(0))
         system = staticmethod(_answering({"hash": ""}))
         patches.set(inductor["codecache"].CacheBase, "get_system", system)
-        # What is random need not be random in the same way when it runs again.
+        # A recomputed random operator need not draw the same numbers again.
         partitioners = import_module("torch._functorch.partitioners")
         patches.set(partitioners, "functionalize_rng_ops", lambda _, fw, bw, *__: (fw, bw))
-        # Constants of a graph stay symbols of the device, which cannot make them.
+        # Constants of a graph stay symbolic, as the device cannot compute them.
         patches.set(import_module("torch.fx.experimental.proxy_tensor"), "CONSTANT_NUMEL_LIMIT", -1)
 
     def _codegen(self, inductor: dict[str, Any]) -> None:
@@ -203,17 +203,17 @@ def _modules(package: str, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _answering(answer: Any) -> Any:
-    """A new function with a fixed answer: dynamo tells functions apart."""
+    """A function with a fixed answer; it is new each time, as dynamo tells functions apart."""
     return lambda *_, **__: answer
 
 
 def _all_of(kind: Any) -> list[Any]:
-    """A class and all that inherit from it."""
+    """A class and all its subclasses."""
     return [kind, *(each for subclass in kind.__subclasses__() for each in _all_of(subclass))]
 
 
 def _on_host(torch: Any, deduce: Any) -> Any:
-    """Constants that inductor folds are computed: on the host, as nothing else can be."""
+    """Let inductor fold constants on the host, since the device computes nothing."""
 
     class Host(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:

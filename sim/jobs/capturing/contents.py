@@ -1,7 +1,7 @@
-"""Which whole numbers are in tensors, as far as they are known? Results of known tensors are
-computed on the CPU, beside the fake tensors.
+"""Which whole numbers are in fake tensors, as far as they are known? Operators on known tensors are
+also computed on the CPU.
 
-The memory of fake tensors is kept by storage: views see one another's writes.
+Content is kept by storage, so views of a storage see one another's writes.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from sim.jobs.capturing.router import Router
 from sim.jobs.capturing.values import healthy
 from sim.jobs.recorded.kernels import UNSET
 
-_MOST_SHADOWED = 1 << 27  # bytes of a storage that is followed
+_MOST_SHADOWED = 1 << 27  # bytes of a storage whose content is kept, at most
 
 
 class _Shadow:
-    """Real memory beside a fake storage; `known` tells which of its bytes are right (None: all).
-    In place of bytes, there may be the one `value` of all elements."""
+    """The content of a fake storage: its `bytes`, of which those marked in `known` are right (None:
+    all). If all elements are equal, their `value` replaces the bytes."""
 
     def __init__(
         self, storage: Any, gone: Callable[[Any], None], bytes: Any, known: Any, value: Any = None
@@ -29,14 +29,14 @@ class _Shadow:
 
 
 class ShadowMemory:
-    """Real memory of fake storages, as far as anybody knows it."""
+    """The known content of fake storages."""
 
     def __init__(self, torch: Any, unfaked: Any) -> None:
         self.torch, self.unfaked = torch, unfaked
         self._twins: dict[int, _Shadow] = {}
 
     def content(self, tensor: Any) -> Any:
-        """A real tensor with the content of a fake tensor; None where part of it is unknown."""
+        """A real tensor with the content of a fake tensor; None if a part of it is unknown."""
         twin = self._twin(tensor.untyped_storage())
         if twin is None:
             return None
@@ -49,11 +49,11 @@ class ShadowMemory:
             return _view(twin.bytes, tensor)
 
     def write(self, tensor: Any, content: Any) -> None:
-        """This is in a fake tensor from now on, in memory that is nobody else's or the tensor's
-        already; None for what nobody knows."""
+        """Set the content of a fake tensor (None: unknown). The caller gives up `content`, unless
+        it is a view of the tensor's own memory."""
         storage = tensor.untyped_storage()
         twin = self._twin(storage)
-        if twin is not None and twin.value is not None:  # its elements part, or are unknown
+        if twin is not None and twin.value is not None:  # elements may now differ
             del self._twins[id(storage)]
             twin = None
         if twin is None and (content is None or storage.nbytes() > _MOST_SHADOWED):
@@ -70,7 +70,7 @@ class ShadowMemory:
                 view.copy_(content)
 
     def fill(self, tensor: Any, value: Any) -> None:
-        """All elements of a fake tensor with memory of its own are this real number."""
+        """Set all elements of a fake tensor, which has its own storage, to a real number."""
         storage = tensor.untyped_storage()
         self._twins[id(storage)] = _Shadow(storage, self._gone(id(storage)), None, None, value)
 
@@ -108,7 +108,7 @@ def _view(memory: Any, tensor: Any) -> Any:
 
 
 def _bytes(memory: Any, tensor: Any) -> Any:
-    """The bytes of this part; bytes that a tensor covers several times are there once."""
+    """The bytes of a storage that a tensor covers, each once."""
     width = tensor.element_size()
     steps = [
         (size if step else 1, step * width)
@@ -118,20 +118,21 @@ def _bytes(memory: Any, tensor: Any) -> Any:
     return memory.as_strided(sizes, strides, tensor.storage_offset() * width)
 
 
-_MOST = {False: 1 << 24, True: 1 << 20}  # elements that are computed, by whether they are floats
-# Operators that make floats that are not random, such as flags of overflow: as many are followed.
+# The most elements of a result that is computed, by whether they are floats.
+_MOST = {False: 1 << 24, True: 1 << 20}
+# Operators whose floats, such as flags of overflow, are known, up to this number of elements.
 _EXACT, _FEW = ("full", "scalar_tensor"), 64
-# Operators whose elements are all alike, whatever they are given as a model of their shape.
+# Operators whose results have equal elements, whatever their arguments.
 _ALIKE = {
     **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), 0),
     **dict.fromkeys(("ones", "ones_like", "new_ones"), 1),
 }
-# Operators by which routers choose, with the argument that says the dimension.
+# Operators with which routers choose experts, and the place of their argument `dim`.
 _CHOOSE = ("topk", "max", "argmax")
 _ROUTES = {"aten.topk.default": 2, "aten.max.dim": 1, "aten.argmax.default": 1}
-# Operators with indices, of which boolean ones are as many as they have true elements.
+# Operators with indices. A boolean index selects as many elements as it has true elements.
 _INDEXED = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
-# Operators whose results lie in the memory of what they are given, though not marked as views.
+# Operators whose results share the memory of their arguments, though not marked as views.
 ALIASES = ("_unsafe_view", "lift_fresh", "_reshape_alias")
 # Operators that write over their first argument without reading it.
 _OVERWRITES = ("copy_", "fill_", "zero_")
@@ -139,7 +140,8 @@ _OVERWRITES = ("copy_", "fill_", "zero_")
 
 class Ran(NamedTuple):
     """An operator that ran: its result `out`, the tensors among its arguments (`given`) and in its
-    result (`made`), its key in `ResultCache` (`asked`). The host may have `looked` at content."""
+    result (`made`), and its key in `ResultCache` (`asked`). `looked` tells whether the host had to
+    read content of tensors."""
 
     out: Any
     given: list[Any]
@@ -149,7 +151,8 @@ class Ran(NamedTuple):
 
 
 class TensorContents:
-    """Real tensors beside fake ones, which `results` gives; `router` says where tokens go."""
+    """Runs operators on fake tensors, and keeps their known content. `results` remembers fake
+    results; `router` chooses the experts of tokens."""
 
     def __init__(self, torch: Any, router: Router, results: ResultCache) -> None:
         self.torch, self.router, self.results = torch, router, results
@@ -163,13 +166,13 @@ class TensorContents:
         self.dynamic = {tags.dynamic_output_shape, tags.data_dependent_output}
 
     def of(self, tensor: Any) -> Any:
-        """The content of a tensor; None where it is unknown."""
+        """The content of a tensor; None if it is unknown."""
         if isinstance(tensor, self.fake):
             return self.stored.content(tensor)
         return tensor if not tensor.dim() or not tensor.dtype.is_floating_point else None
 
     def keep(self, tensor: Any, content: Any) -> None:
-        """This is in a tensor from now on; None for what nobody knows."""
+        """Set the content of a fake tensor (None: unknown)."""
         if isinstance(tensor, self.fake):
             self.stored.write(tensor, content)
 
@@ -187,7 +190,7 @@ class TensorContents:
         return found
 
     def run(self, func: Any, name: str, args: Any, kwargs: Any) -> "Ran":
-        """Run an operator."""
+        """Run an operator, and keep the content of its results."""
         given: list[Any] = []
         asked, looked = self.results.asked(func, args, kwargs, given), False
         if name in _INDEXED:
@@ -206,13 +209,13 @@ class TensorContents:
         return Ran(out, given, made, asked, looked)
 
     def _depends(self, func: Any) -> bool:
-        """Whether the content of its arguments may determine an operator's shape or value."""
+        """Whether the shape or the value of an operator's result may depend on content."""
         if func not in self._known:
             self._known[func] = bool(self.dynamic & {*func.tags})
         return self._known[func]
 
     def _numbered(self, args: Any) -> tuple[Any, bool]:
-        """Arguments with indices in place of boolean masks."""
+        """Arguments with indices in place of known boolean masks, and whether there were any."""
         indices: list[Any] = []
         looked = False
         for index in args[1]:
@@ -227,8 +230,8 @@ class TensorContents:
         return (args[0], indices, *args[2:]), looked
 
     def _shaped(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """The results of an operator whose shapes depend on content, None where they are unknown or
-        do not depend on it after all."""
+        """The results of an operator whose shape depends on content; None if the content is
+        unknown."""
         if name == "masked_select" and self.of(args[0]) is None:
             mask = self.of(args[1])
             if mask is None:
@@ -250,7 +253,7 @@ class TensorContents:
     def _follow(
         self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any, results: list[Any]
     ) -> None:
-        """Work out the content of an operator's results, or of the arguments that it changes."""
+        """Keep the content of an operator's results, or of the arguments that it changes."""
         if (func.is_view or name in ALIASES) and all(
             isinstance(tensor, self.fake) for tensor in given
         ):
@@ -283,7 +286,8 @@ class TensorContents:
             self.keep(result, content)
 
     def _healthy(self, name: str, args: Any, results: list[Any]) -> bool:
-        """Whether the results are those of numbers that are all finite."""
+        """Whether the results follow from the assumption that all numbers are finite; their content
+        is then kept."""
         if name == "_amp_foreach_non_finite_check_and_unscale_":
             return True  # gradients change, the flag does not
         answer = healthy(name, args, self.of)
@@ -295,8 +299,8 @@ class TensorContents:
         return True
 
     def _alike(self, name: str, made: Any) -> bool:
-        """Whether the elements of what is made are alike: any number of them takes no memory here.
-        Whole numbers and flags, which may be changed one by one, are worked out as others are."""
+        """Whether an operator makes equal elements, whose content is then kept: of many floats as a
+        single number, of others element by element, as scripts may change elements."""
         if name not in _ALIKE:
             return False
         whole = not made.dtype.is_floating_point
@@ -320,15 +324,15 @@ class TensorContents:
         return self._changing[func]
 
     def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """The operator on content, on the CPU; None where some is unknown."""
+        """The result of an operator on content, on the CPU; None if some content is unknown."""
         if any(self.of(tensor) is None for tensor in self.tensors(args, kwargs)):
             return None
         args, kwargs = self.map(self._real, args), self.map(self._real, kwargs)
-        if name in UNSET:  # what is not written yet, zeros for all captures
+        if name in UNSET:  # unwritten memory counts as zeros, so that captures are reproducible
             with self.unfaked():
                 return func(*args, **kwargs).zero_()
         with self.unfaked():
-            if name == "histc":  # which the CPU has for floats alone
+            if name == "histc":  # the CPU has it for floats only
                 dtype, args = args[0].dtype, (args[0].float(), *args[1:])
             try:
                 found = func(*args, **kwargs)
@@ -344,7 +348,7 @@ class TensorContents:
         return self.of(value) if isinstance(value, self.torch.Tensor) else value
 
     def _route(self, name: str, args: Any, results: list[Any]) -> None:
-        """The largest of scores are a router's choice."""
+        """Let the router choose the largest scores, and keep their indices."""
         place = _ROUTES[name]
         dim = args[place] if len(args) > place else -1
         if dim is None:  # of the whole tensor

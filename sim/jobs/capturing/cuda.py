@@ -1,4 +1,4 @@
-"""`torch.cuda` as a script finds it where there are GPUs: answers, streams, events."""
+"""`torch.cuda` as a script finds it on a machine with GPUs: answers, streams, events."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from sim.jobs.capturing.patches import Patches
 
 
 class Streams:
-    """The streams of a process; the last in the `stack` is the current stream. `line` says which
-    line of the script is at work."""
+    """The streams of a process; the last stream in the `stack` is the current stream. `line` gives
+    the number of the script's present line."""
 
     def __init__(self, device: Any, log: Log) -> None:
         self.line: Callable[[], int] = lambda: -1
@@ -125,13 +125,13 @@ _NOTHING = (
 def install(
     torch: Any, patches: Patches, streams: Streams, device: Device, *, gpus: int, index: int
 ) -> None:
-    """Answers to the script's questions about its GPU, the `index`-th of so many on its node.
+    """Patch `torch.cuda` to answer for GPU `index` of the `gpus` of a node.
 
-    The script sees this `device` and chooses accordingly. Its speed is said when the recording is
-    played.
+    The script sees this `device` and chooses accordingly. The cluster on which a recording is
+    played may have other devices.
     """
     for name, answer in _answers(torch, device, gpus).items():
-        for owner in (*_owners(torch), torch.cuda.random):  # whose functions ask one another
+        for owner in (*_owners(torch), torch.cuda.random):  # their functions call one another
             if hasattr(owner, name):
                 patches.set(owner, name, partial(_answer, answer))
     wide = _capability(device) >= (8, 0)
@@ -169,13 +169,13 @@ def install(
 
 
 def _owners(torch: Any) -> tuple[Any, ...]:
-    """The modules that ask of memory."""
+    """The modules with functions on memory and devices."""
     accelerator = torch.accelerator
     return torch.cuda, torch.cuda.memory, accelerator, getattr(accelerator, "memory", accelerator)
 
 
 def _profiling(torch: Any, patches: Patches) -> None:
-    """NVTX and CUDA's runtime, of which scripts ask to be profiled."""
+    """Patch NVTX and CUDA's runtime, which scripts call for profiles."""
     ranges = count()
     nvtx = SimpleNamespace(
         rangePushA=lambda _: 0,
@@ -193,7 +193,8 @@ def _profiling(torch: Any, patches: Patches) -> None:
     patches.set(torch.cuda, "_cudart", runtime)
 
 
-# What torch's own Python asks of its build of CUDA: all that sets something, and what it answers.
+# Functions of torch's CUDA build that torch's own Python calls. `_SETS` has the beginnings of the
+# names of functions that return None, `_FOUND` the answers of other functions.
 _SETS = (
     *("set", "reset", "record", "ipc", "sleep", "init", "change", "tunableop", "synchronize"),
     *("emptyCache", "cudaCachingAllocator"),
@@ -213,7 +214,7 @@ _FOUND = {
     "memorySnapshot": {"segments": [], "device_traces": [], "external_annotations": []},
     "hostMemoryStats": {},
 }
-# What a driver's library says of a device that idles.
+# Functions that ask the driver about the device, which counts as idle.
 _IDLE = (
     "utilization",
     "memory_usage",
@@ -225,8 +226,8 @@ _IDLE = (
 
 
 def _runtime(torch: Any, patches: Patches, streams: Streams, gpus: int, index: int) -> None:
-    """The functions of torch's build with CUDA, whether this build has them or not. A function
-    that neither knows is missing, with a line that says so."""
+    """Patch the functions of torch's CUDA build, whether this build has them or not. Any other
+    function raises `AttributeError` with its name."""
     answers = {"getDevice": index, "getDeviceCount": gpus, **_FOUND}
 
     def missing(name: str) -> Any:
@@ -251,7 +252,8 @@ def _runtime(torch: Any, patches: Patches, streams: Streams, gpus: int, index: i
 
 
 def _generators(torch: Any) -> Any:
-    """Generators of the device are the host's under another name: nothing is drawn."""
+    """A class of generators, which replaces the device's generators by the host's. No numbers are
+    drawn on the device."""
     usual = torch.Generator
 
     class Kind(type(usual)):  # type: ignore[misc]
@@ -284,7 +286,7 @@ def _answer(answer: Any, *_: Any, **__: Any) -> Any:
     return answer
 
 
-# Compute capabilities; GPUs of the same generation that have others, by how their names begin.
+# Compute capabilities by generation, and of other GPUs by the beginnings of their names.
 _CAPABILITIES = {
     "volta": (7, 0),
     "ampere": (8, 0),
@@ -296,7 +298,7 @@ _OTHERS = {"A40": (8, 6), "B300": (10, 3), "GB300": (10, 3)}
 
 
 def _capability(device: Device) -> tuple[int, int]:
-    """The compute capability of a device. Raises `InputError` for one that is none of CUDA's."""
+    """The compute capability of a device. Raises `InputError` for a device without CUDA."""
     known = next((found for start, found in _OTHERS.items() if device.name.startswith(start)), None)
     found = known or _CAPABILITIES.get(device.generation)
     if found is None:

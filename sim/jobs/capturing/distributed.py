@@ -1,4 +1,4 @@
-"""How do process groups, DDP, FSDP and DTensor work in a world that is not there?"""
+"""How do process groups, DDP, FSDP and DTensor work in a fake world of ranks?"""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -8,11 +8,12 @@ from weakref import WeakKeyDictionary
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 
-WHOLE = "_elements_when_whole"  # of a parameter that FSDP1 has flattened
+WHOLE = "_elements_when_whole"  # attribute of a parameter that FSDP1 has flattened
 
 
 class Aside:
-    """A lock under which DTensor works out shapes on whole tensors: no work of a device."""
+    """A lock that DTensor holds while it computes shapes on whole tensors, which is no work of the
+    device. `depth` counts the holders."""
 
     depth = 0
 
@@ -24,7 +25,7 @@ class Aside:
 
 
 class _Chunks:
-    """torch.chunk over all ranks, each piece made when it is asked for: FSDP2 wants two of a
+    """The chunks of a tensor for all ranks, each made when it is read: FSDP2 reads two of a
     thousand (torch/distributed/fsdp/_fully_shard/_fsdp_common.py, `_chunk_with_empty`)."""
 
     def __init__(self, tensor: Any, number: int, dim: int) -> None:
@@ -41,14 +42,14 @@ class _Chunks:
 
 
 def install(torch: Any, patches: Patches, log: Log, stream: Any, *, world: int, rank: int) -> None:
-    """`init_process_group` makes a fake group, whatever backend it is asked for."""
+    """Patch torch.distributed: `init_process_group` makes a fake group, whatever the backend."""
     dist, c10d = torch.distributed, import_module("torch.distributed.distributed_c10d")
     device_mesh = import_module("torch.distributed.device_mesh")
     fsdp = import_module("torch.distributed.fsdp._fully_shard._fsdp_param")
     propagation = import_module("torch.distributed.tensor._sharding_prop")
     fake = import_module("torch.testing._internal.distributed.fake_pg")
     start, make = c10d.init_process_group, c10d._new_process_group_helper
-    asked: dict[int, str] = {}  # backends of groups
+    asked: dict[int, str] = {}  # the backend that the script chose for each group
 
     def init_process_group(backend: Any = None, *_: Any, **__: Any) -> None:
         if not dist.is_initialized():
@@ -86,7 +87,7 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any, *, world: int, 
 
 
 def _spawns(torch: Any, patches: Patches, rank: int) -> None:
-    """A script that starts a process for each GPU of its node runs as one of them."""
+    """Patch `spawn`: a script that starts a process for each GPU runs as one of them."""
 
     def spawn(run: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
         run(rank % nprocs, *args)
@@ -99,8 +100,8 @@ def _spawns(torch: Any, patches: Patches, rank: int) -> None:
 
 
 def asynchronous(torch: Any, patches: Patches, fake: Any) -> None:
-    """Results of functional collectives are waited for where they are first read: torch takes
-    whoever computes on fake tensors to be tracing a graph, and waits for them at once."""
+    """Let functional collectives be awaited where their results are first read. torch assumes that
+    computation on fake tensors traces a graph, and would wait at once."""
     functional = import_module("torch.distributed._functional_collectives")
     shown = import_module("torch._subclasses.fake_tensor").unset_fake_temporarily
     asked, key = functional._are_we_tracing, torch._C._TorchDispatchModeKey.FAKE
@@ -116,7 +117,7 @@ def asynchronous(torch: Any, patches: Patches, fake: Any) -> None:
 
 def _wait(log: Log, stream: Any) -> Any:
     def wait(work: Any, *_: Any) -> bool:
-        if work.seq_id > 0:  # else among CPUs
+        if work.seq_id > 0:  # otherwise the collective is among CPUs
             log.add("done", stream(), mark=work.seq_id)
         return True
 
@@ -124,7 +125,7 @@ def _wait(log: Log, stream: Any) -> Any:
 
 
 def _fsdp1(patches: Patches, log: Log) -> None:
-    """FSDP1: parameters know how many elements they have when they are whole (`WHOLE`)."""
+    """Patch FSDP1: parameters know how many elements they have before sharding (`WHOLE`)."""
     flat = import_module("torch.distributed.fsdp._flat_param").FlatParameter
     init = flat._init_metadata
 
@@ -139,7 +140,7 @@ def _fsdp1(patches: Patches, log: Log) -> None:
 
 
 def _ddp(torch: Any, patches: Patches, log: Log) -> None:
-    """DDP without checks of shapes and times."""
+    """Patch DDP: buckets, hooks, and no checks of shapes and times."""
     dist, ddp = torch.distributed, import_module("torch.nn.parallel.distributed")
     _ddp_buckets(dist, ddp, patches, log)
     _ddp_hook(torch, ddp.DistributedDataParallel, patches)
@@ -151,13 +152,12 @@ def _ddp(torch: Any, patches: Patches, log: Log) -> None:
 
 
 def _ddp_buckets(dist: Any, ddp: Any, patches: Patches, log: Log) -> None:
-    """Buckets as they are from the second step on, in the order in which gradients come: that of
-    the weights from the last to the first until a backward pass has shown another. Where weights
-    may go unused torch leaves buckets as they are at first (reducer.hpp,
-    `should_rebuild_buckets`)."""
+    """Patch DDP to make its buckets as from the second step on, in the order in which gradients
+    come. This is the reverse order of the weights until a backward pass has shown another order. If
+    weights may go unused, torch keeps the first buckets (reducer.hpp, `should_rebuild_buckets`)."""
     model, assign = ddp.DistributedDataParallel, dist._compute_bucket_assignment_by_size
     help_init, forward = model._ddp_init_helper, model.forward
-    came: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()  # places of weights, by model
+    came: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()  # by model: order of weights
     limits: list[int] = []
     order: list[int] = []
 
@@ -177,7 +177,7 @@ def _ddp_buckets(dist: Any, ddp: Any, patches: Patches, log: Log) -> None:
         return [[order[i] for i in bucket] for bucket in found][::-1], sizes[::-1]
 
     def rebuilt(self: Any) -> None:
-        """As DDP itself does where it is unpickled."""
+        """Build the reducer again if the order has changed, as DDP does when it is unpickled."""
         weights, sparse = self._build_params_for_reducer()
         shown = came.get(self)
         if shown is None:
@@ -200,7 +200,7 @@ def _ddp_buckets(dist: Any, ddp: Any, patches: Patches, log: Log) -> None:
 
 
 def _as_they_come(weights: list[Any]) -> list[int]:
-    """The places of weights, in the order in which they first get gradients."""
+    """The places of weights by their first gradients; hooks fill this list later."""
     found: list[int] = []
     for place, weight in enumerate(weights):
 
@@ -213,9 +213,9 @@ def _as_they_come(weights: list[Any]) -> list[int]:
 
 
 def _ddp_hook(torch: Any, model: Any, patches: Patches) -> None:
-    """Gradients are reduced by a hook, the script's own or what stands for none: the reducer needs
-    a result that a fake group does not give. Hooks that DDP has built in are those that it has in
-    Python."""
+    """Patch DDP to reduce gradients by a hook, as the reducer itself needs a result that a fake
+    group does not give. The hook is the script's own or `_without_hook`. Built-in hooks of DDP in
+    C++ are replaced by its hooks in Python."""
     dist, forward = torch.distributed, model.forward
     reduce, came = _without_hook(torch)
 
@@ -238,15 +238,15 @@ def _ddp_hook(torch: Any, model: Any, patches: Patches) -> None:
 
 
 def _without_hook(torch: Any) -> tuple[Callable[..., Any], Callable[[Any], None]]:
-    """A hook that does what the reducer does without any, and what tells it of gradients that come,
-    where they are views of buckets (torch/csrc/distributed/c10d/reducer.cpp).
+    """A hook that does what the reducer does without a hook. The second function is called for each
+    gradient that is a view of its bucket (torch/csrc/distributed/c10d/reducer.cpp).
 
     The reducer divides a gradient as it copies it into its bucket, in a kernel that moves the bytes
-    of a copy, and in place where it is there already (`mark_variable_ready_dense`); at the end of a
-    backward pass it waits for all sums (`finalize_backward`).
+    of a copy. It divides a gradient in place if it is a view (`mark_variable_ready_dense`). At the
+    end of a backward pass it waits for all sums (`finalize_backward`).
     """
     dist = torch.distributed
-    stored: dict[int, int] = {}  # the storage of each gradient, by its weight
+    stored: dict[int, int] = {}  # by weight: the storage of its gradient
 
     def came(weight: Any) -> None:
         stored[id(weight)] = id(weight.grad.untyped_storage())
@@ -257,7 +257,7 @@ def _without_hook(torch: Any) -> tuple[Callable[..., Any], Callable[[Any], None]
             if stored.get(id(weight)) == id(buffer.untyped_storage()):
                 gradient.div_(dist.get_world_size(group))
         work = dist.all_reduce(buffer, group=group, async_op=True)
-        if id(weights[0]) in stored:  # else what is copied out waits
+        if id(weights[0]) in stored:  # otherwise the copies out of the bucket wait
             torch.autograd.Variable._execution_engine.queue_callback(work.wait)
         future = torch.futures.Future()
         future.set_result(buffer)
@@ -267,8 +267,9 @@ def _without_hook(torch: Any) -> tuple[Callable[..., Any], Callable[[Any], None]
 
 
 def _futures(torch: Any, patches: Patches, log: Log) -> None:
-    """Futures of collectives hold their results. What is to follow a collective runs on a stream of
-    its own, which a backward pass waits for at its end (torch/csrc/distributed/c10d/Work.hpp)."""
+    """Patch the futures of collectives to hold their results. Callbacks of a collective run on a
+    separate stream, for which a backward pass waits at its end
+    (torch/csrc/distributed/c10d/Work.hpp)."""
     beside: list[Any] = []
 
     def ended(event: Any) -> None:

@@ -14,11 +14,12 @@ from typing import Any, Protocol
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
-_ALL = 8  # GPUs of a node, for "gpu" and "auto"
+_ALL = 8  # GPUs of a node, if a launcher is given "gpu" or "auto"
 
 
 class Entry(Protocol):
-    """What is run: its `name`, the `folder` of the source whose lines are told."""
+    """A script, module or code to run: its `name`, and the `folder` of the source whose lines are
+    recorded."""
 
     @property
     def name(self) -> str: ...
@@ -27,7 +28,7 @@ class Entry(Protocol):
     def folder(self) -> str: ...
 
     def run(self, arguments: Sequence[str]) -> None:
-        """Run it as python would."""
+        """Run the entry as python would."""
 
 
 @contextmanager
@@ -94,8 +95,8 @@ class Code:
 
 @dataclass(frozen=True)
 class Started:
-    """What a command line starts: an entry with its arguments, in a world of so many ranks (0: it
-    does not say), with variables of the environment."""
+    """The effect of a command line: it starts an entry with its arguments in a `world` of ranks (0:
+    the command does not say how many), with variables of the environment."""
 
     entry: Entry
     arguments: tuple[str, ...]
@@ -104,14 +105,14 @@ class Started:
 
 
 def _file(name: str) -> Script:
-    """The script of this name. Raises `InputError` where there is none."""
+    """The script of this name. Raises `InputError` if there is no such file."""
     if not Path(name).is_file():
         raise InputError(name, "is no file", "name the script that trains the model")
     return Script(Path(name))
 
 
 def started(words: Sequence[str]) -> Started:
-    """What a command line starts. Raises `InputError`.
+    """Parse a command line that starts a script. Raises `InputError`.
 
     >>> started(["torchrun", "--nnodes=2", "--nproc-per-node", "8", "-m", "pkg.train", "--lr", "1"])
     Started(entry=Module(name='pkg.train'), arguments=('--lr', '1'), world=16, environment=None)
@@ -140,8 +141,8 @@ def _plain(words: Sequence[str], where: str) -> Started:
 
 
 def _split(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str]]:
-    """A launcher's own options, and what it starts: a module, or the first word that is a file of
-    Python."""
+    """The options of a launcher, and the words that follow them. These begin with "-m", or with the
+    first word that ends in ".py"."""
     options: dict[str, str] = {}
     for place, word in enumerate(words):
         if word in ("-m", "--module"):
@@ -156,7 +157,7 @@ def _split(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str]]
 
 
 def _number(options: Mapping[str, str], *keys: str) -> int:
-    """The first option that is there, as a number; 1 without any."""
+    """The number given by the first of these options that is present; 1 if none is."""
     text = next((options[key] for key in keys if key in options), "1")
     if text in ("gpu", "auto"):
         return _ALL
@@ -174,7 +175,7 @@ def _torchrun(words: Sequence[str], where: str) -> Started:
 
 
 def _launch(words: Sequence[str], where: str) -> Started:
-    """torch.distributed.launch tells the script its rank by an argument, too."""
+    """Parse torch.distributed.launch, which also passes the script its rank as an argument."""
     plain = _torchrun(words, where)
     told = {"--use_env", "--use-env"} & {*words[: len(words) - len(plain.arguments)]}
     first = () if told else ("--local-rank=0",)
@@ -182,7 +183,7 @@ def _launch(words: Sequence[str], where: str) -> Started:
 
 
 def _deepspeed(words: Sequence[str], where: str) -> Started:
-    """DeepSpeed's launcher tells the script its rank by an argument."""
+    """Parse DeepSpeed's launcher, which passes the script its rank as an argument."""
     options, rest = _split(words, where)
     gpus = _number(options, "num_gpus") if "num_gpus" in options else _ALL
     plain = _plain(rest, where)
@@ -191,7 +192,7 @@ def _deepspeed(words: Sequence[str], where: str) -> Started:
 
 
 def _accelerate(words: Sequence[str], where: str) -> Started:
-    """accelerate's launcher sets variables of the environment, which it works out itself."""
+    """Parse accelerate's launcher; its own code computes the environment variables that it sets."""
     if words[:1] != ["launch"]:
         raise InputError(where, "starts nothing", "write accelerate launch ... train.py")
     _, rest = _split(words[1:], where)
@@ -227,12 +228,12 @@ _MODULES = {
 
 
 class Late(BaseException):
-    """The time is over; no `except Exception` of a script takes it for a fault of its own."""
+    """The time limit has passed. No `except Exception` of a script catches this exception."""
 
 
 @contextmanager
 def limited(seconds: float, place: Callable[[], str], told: Callable[[], str]) -> Iterator[None]:
-    """Raises `InputError` after so many seconds (0: never), with the line at work."""
+    """Raise `InputError` with the script's present line after some `seconds` (0: never)."""
     if not seconds:
         yield
         return

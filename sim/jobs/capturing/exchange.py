@@ -1,7 +1,7 @@
 """How do captured ranks send one another messages? Each is captured in its own process.
 
-Tensors that are sent have shapes and no content. Pipelines first agree on shapes, by objects and
-small integers, which really travel through the process that started the others. A rank is started
+Sent tensors have shapes and no content. But pipelines first agree on shapes by objects and small
+integers, which really travel, by way of the process that has started all ranks. A rank is started
 when another rank first sends to it or receives from it.
 """
 
@@ -19,29 +19,29 @@ from sim.config.errors import InputError
 from sim.jobs.capturing.patches import Patches
 from sim.jobs.recorded.recording import Recording
 
-_MOST = 64  # processes; no pipeline has more stages
+_MOST = 64  # processes at most: pipelines have fewer stages
 
 
 class Exchange:
-    """The messages of a rank to others and from them."""
+    """Sends and receives the messages of a rank. Without a `hub` the rank is captured alone."""
 
     def __init__(self, hub: Connection | None = None) -> None:
         self.hub = hub
         self._met: set[int] = set()
 
     def meet(self, peer: int) -> None:
-        """Somebody that messages are exchanged with."""
+        """Note that this rank exchanges messages with a peer."""
         if self.hub and peer not in self._met:
             self._met.add(peer)
             self.hub.send(("meet", peer, None))
 
     def send(self, to: int, thing: Any) -> None:
-        """Send what can be pickled."""
+        """Send an object, which is pickled."""
         if self.hub:
             self.hub.send(("send", to, thing))
 
     def receive(self, source: int) -> Any:
-        """The next message from a rank. Raises `InputError` where this rank is captured alone."""
+        """The next message from a rank. Raises `InputError` if this rank is captured alone."""
         if self.hub is None:
             fault = f"waits for a message of rank {source}, which is not captured"
             raise InputError("sim capture", fault, "capture pipelines with --stages")
@@ -53,8 +53,8 @@ Capture = Callable[[int, Exchange], Recording]
 
 
 def captured_together(capture: Capture, first: int) -> dict[int, Recording]:
-    """The recordings of a rank and of all with which it exchanges messages, by rank. Raises the
-    `InputError` of the first that fails."""
+    """The recordings, by rank, of a rank and of all ranks with which it exchanges messages,
+    directly or through other ranks. Raises the `InputError` of the first rank that fails."""
     ranks = _Ranks(capture)
     try:
         return ranks.all_from(first)
@@ -63,7 +63,7 @@ def captured_together(capture: Capture, first: int) -> dict[int, Recording]:
 
 
 class _Ranks:
-    """The processes, and the messages that nobody has asked for yet."""
+    """The processes of the ranks, and the messages that are not yet received."""
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
@@ -103,7 +103,7 @@ class _Ranks:
     def hear(self, rank: int, end: Connection) -> None:
         try:
             kind, peer, thing = end.recv()
-        except (EOFError, ConnectionError):  # the latter if it had not read all that it was sent
+        except (EOFError, ConnectionError):  # the latter if it died with unread messages
             fault = f"the process of rank {rank} died"
             raise InputError("sim capture", fault, "is there memory for all stages?") from None
         if kind == "done":
@@ -119,7 +119,7 @@ class _Ranks:
             self.asking[rank] = peer
 
     def answer(self) -> None:
-        """Hand over messages that have come. Raises `InputError` where every rank waits in vain."""
+        """Hand over messages that have come. Raises `InputError` if every rank waits for one."""
         for rank, source in list(self.asking.items()):
             if self.boxes[source, rank]:
                 del self.asking[rank]
@@ -131,24 +131,24 @@ class _Ranks:
 
     def stop(self) -> None:
         for process in self.processes.values():
-            process.kill()  # a script may ignore what asks it to end
+            process.kill()  # a script may ignore SIGTERM
             process.join()
 
 
 def _run(capture: Capture, rank: int, hub: Connection) -> None:
-    """The work of a process."""
+    """Capture a rank in its own process, and send the recording to the hub."""
     try:
         hub.send(("done", rank, capture(rank, Exchange(hub))))
     except InputError as error:
         hub.send(("done", rank, error))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # what the script leaves running ends with it
+    os._exit(0)  # threads that the script leaves running end, too
 
 
 def install_messages(torch: Any, patches: Patches, exchange: Exchange) -> None:
-    """Objects between two ranks really travel. Where all ranks tell one another objects, all say
-    the same as this rank."""
+    """Patch the exchange of objects. Objects from one rank to another really travel. In collectives
+    of objects all ranks are taken to send this rank's object."""
     c10d = import_module("torch.distributed.distributed_c10d")
 
     # Scripts name these arguments, so they are called as torch calls them.

@@ -1,4 +1,4 @@
-"""Through which operators does no gradient flow, and which samples are learnt from?"""
+"""Through which operators does no gradient flow, and how many samples does a rank train on?"""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,10 +14,11 @@ def _parted(tensor: Any) -> bool:
 
 
 class Gradients:
-    """Whether a script has switched gradients off, and on which line: `place` is the line at work.
+    """Tells whether a script has switched gradients off, and on which line (`place` gives the
+    present line).
 
-    torch itself switches them off within an autograd.Function, whose operators learn all the same;
-    so the script's own switches are followed.
+    torch itself also switches gradients off within an autograd.Function, though gradients flow
+    through it. So only the script's own switches are followed.
     """
 
     def __init__(self, torch: Any, place: Callable[[], str]) -> None:
@@ -59,12 +60,12 @@ class Gradients:
 
     @property
     def line(self) -> str:
-        """The line on which the script has switched gradients off, "" while they are on."""
+        """The line on which the script has switched gradients off; "" while gradients are on."""
         return "" if self.torch.is_grad_enabled() else self._since
 
     def none_in(self, tensors: list[Any], made: list[Any]) -> bool:
-        """Whether none of the tensors has a gradient, where gradients are on; what is made of parts
-        of DTensors that have is followed."""
+        """Whether gradients are on, but none of these tensors has a gradient. Local parts of
+        DTensors with gradients, and tensors made of such parts, count as having gradients."""
         if not self.torch.is_grad_enabled() or any(t.requires_grad for t in tensors):
             return False
         learns = any(getattr(tensor, _LEARNS, False) for tensor in tensors)
@@ -73,7 +74,8 @@ class Gradients:
         return not learns
 
     def unfolds(self, tensors: list[Any]) -> None:
-        """DTensors among these compute with their parts, below autograd."""
+        """Mark the local parts of DTensors with gradients; DTensors compute with them below
+        autograd."""
         if self.torch.is_grad_enabled():
             self._mark([t._local_tensor for t in tensors if t.requires_grad and _parted(t)])
 
@@ -83,8 +85,8 @@ class Gradients:
 
 
 def install_loaders(torch: Any, patches: Patches, log: Log, gradients: Gradients) -> None:
-    """Count the samples that torch's loaders hand out while gradients are on. Their workers have
-    real memory of the host alone."""
+    """Count the samples that torch's loaders hand out while gradients are on. Worker processes of
+    loaders run without the capture's modes, on real tensors of the host."""
     from torch.utils._python_dispatch import _disable_current_modes
     from torch.utils.data._utils import worker
     from torch.utils.data.dataloader import _BaseDataLoaderIter as Batches
@@ -114,7 +116,7 @@ def install_loaders(torch: Any, patches: Patches, log: Log, gradients: Gradients
 
 
 def _first(torch: Any, batch: Any) -> int:
-    """The length of the first tensor of a batch; 0 where there is none."""
+    """The length of the first tensor in a batch; 0 if it has no tensor."""
     if isinstance(batch, torch.Tensor):
         return int(batch.shape[0]) if batch.dim() else 0
     inner = batch.values() if isinstance(batch, dict) else batch

@@ -1,4 +1,4 @@
-"""Kernels and graphs of inductor: a kernel is an operator, graphs that are alike compile once."""
+"""Record inductor's kernels as operators, and compile each of its graphs only once."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from sim.jobs.capturing.operators import tensor_of
 from sim.jobs.recorded.recording import Operator, Tensor
 
-# Takes what tells an operator, the tensors that it reads and those that it writes.
+# It records a launch: a function that gives the operator, tensors read, tensors written.
 Launched = Callable[[Callable[[], Operator], list[Any], list[Any]], None]
 
 
@@ -48,7 +48,7 @@ class Kernel:
 
 
 def _read(inputs: list[Tensor], size: float) -> list[Tensor]:
-    """Inputs of which so many bytes are read: the largest are sliced, or looked up in."""
+    """Inputs of which `size` bytes are read in all: only parts of the largest inputs are read."""
     found = list(inputs)
     excess = sum(tensor.bytes for tensor in inputs) - max(size, 0.0)
     for place in sorted(range(len(inputs)), key=lambda i: -inputs[i].bytes):
@@ -62,7 +62,7 @@ def _read(inputs: list[Tensor], size: float) -> list[Tensor]:
 
 
 def compiled_once(torch: Any, compile: Callable[..., Any], codecache: Any) -> Callable[..., Any]:
-    """`fx_codegen_and_compile` with a memory.
+    """`fx_codegen_and_compile` that remembers compiled graphs.
 
     Graphs are equal if torch's key for its disk cache and the lines of the script agree. A graph is
     always compiled anew if its shapes are symbols, if it holds constants, or if it becomes a CUDA
@@ -78,15 +78,15 @@ def compiled_once(torch: Any, compile: Callable[..., Any], codecache: Any) -> Ca
             return compile(graph, inputs, checked, *rest, **given)
         if key not in known:
             known[key] = compile(graph, inputs, checked, **given)
-        found = copy(known[key])  # what torch makes of it afterwards is this caller's
-        found.compiled_fn_runner = None  # whoever holds it takes it apart at the end
+        found = copy(known[key])  # torch changes the graph of each caller afterwards
+        found.compiled_fn_runner = None  # otherwise torch would dismantle the shared runner
         return found
 
     return compiled
 
 
 def _plain(torch: Any, graph: Any, inputs: Sequence[Any]) -> bool:
-    """Whether all sizes are numbers, and the graph holds nothing but its inputs."""
+    """Whether all sizes are numbers, and the graph holds no constants."""
     symbols = torch.SymInt, torch.SymFloat, torch.SymBool
     values = [*inputs, *(node.meta.get("val") for node in graph.graph.nodes)]
     sizes = [size for value in values if isinstance(value, torch.Tensor) for size in value.shape]
@@ -98,12 +98,12 @@ def _key(codecache: Any, graph: Any, inputs: Any, checked: Any, given: dict[str,
     lines = tuple(node.meta.get("stack_trace") for node in graph.graph.nodes)
     try:
         return codecache.compiled_fx_graph_hash(graph, inputs, given, checked)[0], lines
-    except codecache.BypassFxGraphCache:  # there is none
+    except codecache.BypassFxGraphCache:  # torch has no key for this graph
         return None
 
 
 class Fallback:
-    """Makes `compile_fx` answer where inductor fails; `note` is told so, with the `place`."""
+    """Runs a graph uncompiled if inductor fails; `note` records the failure and its `place`."""
 
     def __init__(
         self, inductor: Any, failed: Any, note: Callable[[str], int], place: Callable[[], str]
@@ -113,7 +113,7 @@ class Fallback:
         self.note, self.place = note, place
 
     def compiled(self, graph: Any, *args: Any, **given: Any) -> Any:
-        """A compiled graph, forward and back; the graph itself where inductor fails.
+        """A compiled graph, forward and backward; the graph itself if inductor fails.
 
         The backward graph is compiled after its first forward pass. If that fails, the backward
         pass at hand runs the traced graph uncompiled, and later steps run the script's own code.

@@ -1,8 +1,8 @@
-"""Which line of the script is at work, and from which line does a compiled kernel come?
+"""Which line of the script is running, and from which line does a compiled kernel come?
 
 The Python that inductor writes gets a comment before each call: the line whose operators make most
-of the bytes of the kernel. It also says whether all of the kernel is of the forward pass, so that a
-backward graph runs it again.
+of the bytes of the kernel. The comment also says whether all operators of the kernel belong to the
+forward pass; in a backward graph such a kernel is recomputation.
 """
 
 import linecache
@@ -20,27 +20,27 @@ from sim.jobs.capturing.refusals import of_script
 _MARK = re.compile(r"\s*# from (.*) (again|once)$")
 _FRAME = re.compile(r'File "(.+)", line (\d+), in ')
 _LONGEST = 200  # characters of a line's text
-_DEEP = 12  # frames of torch and ours between what inductor has written and an operator
+_DEEP = 12  # the most frames of torch and `sim` between inductor's Python and an operator
 
 Marks = list[tuple[int, int, bool]]  # number in the file, line of the script, whether again
 
 
 class SourceLines:
-    """The script's lines as numbers of a log's."""
+    """Gives the numbers of the script's lines in a log."""
 
     def __init__(self, folder: str, log: Log) -> None:
         self.folder, self.log = folder, log
-        self._places: dict[int, tuple[Any, str]] = {}  # of code in the script; "" elsewhere
+        self._places: dict[int, tuple[Any, str]] = {}  # by code: its file, "" outside the script
         self._numbers: dict[tuple[int, int], int] = {}
-        self._marks: dict[str, Marks] = {}  # of files that inductor has written
+        self._marks: dict[str, Marks] = {}  # by file that inductor has written
 
     def __call__(self) -> int:
-        """The line at work; -1 where it is none of the script's."""
+        """The script's present line; -1 if no line of the script is running."""
         if (fused := self.fused()) is not None:
             return fused[0]
         frame: Any = sys._getframe(1)
         while frame is not None:
-            code = frame.f_code  # told by its identity: its hash is that of all that is in it
+            code = frame.f_code  # known by its identity, as hashing it is slow
             known_place = self._places.get(id(code))
             if known_place is None:
                 known_place = self._places[id(code)] = code, self._place_of(code.co_filename)
@@ -53,7 +53,7 @@ class SourceLines:
         return -1
 
     def calling(self, code: Any) -> str:
-        """The line of the script that calls the outermost function of this code; "" for none."""
+        """The script's line that leads to the outermost running call of this code; "" for none."""
         frame: Any = sys._getframe(1)
         inside, found = False, ""
         while frame is not None:
@@ -65,8 +65,8 @@ class SourceLines:
         return found
 
     def fused(self) -> tuple[int, bool] | None:
-        """The line that a kernel of a compiled graph comes from, and whether all that is in it is
-        of the forward pass; None outside of such graphs."""
+        """The line from which a kernel of a compiled graph comes, and whether all its operators
+        belong to the forward pass; None outside of compiled graphs."""
         if not self._marks:
             return None
         frame: Any = sys._getframe(1)
@@ -81,7 +81,7 @@ class SourceLines:
         return None
 
     def install(self, patches: Patches) -> None:
-        """Let inductor write marks, and read them."""
+        """Patch inductor to write marks, which are then read."""
         codecache = import_module("torch._inductor.codecache").PyCodeCache
         write = codecache.write
 
@@ -95,7 +95,7 @@ class SourceLines:
         patches.set(scheduler, "enter_context", lambda _, node: self.mark(node))
 
     def mark(self, node: Any) -> None:
-        """Write where a call comes from, in front of it."""
+        """Write a comment with the line from which a call comes, before the call."""
         inner = (part.node for part in node.get_nodes() if part.node is not None)
         origins = [origin for buffer in inner for origin in _origins(buffer)]
         weights = Counter[str]()
@@ -113,7 +113,7 @@ class SourceLines:
             wrapper.writeline(f"# from {weights.most_common(1)[0][0]} {often}")
 
     def read(self, path: str) -> None:
-        """The marks of a file that inductor has written."""
+        """Read the marks of a file that inductor has written."""
         linecache.checkcache(path)
         found = ((n, _MARK.match(text)) for n, text in enumerate(linecache.getlines(path), 1))
         self._marks[path] = [
@@ -131,23 +131,22 @@ class SourceLines:
 
 
 def text_of(folder: str, line: str) -> str:
-    """What a line of a script in a folder says ("train.py:12")."""
+    """The text of a line ("train.py:12") of a script in a folder."""
     file, _, number = line.rpartition(":")
     path = file if file.startswith("/") else f"{folder}/{file}"
     return linecache.getline(path, int(number)).strip()[:_LONGEST] if number.isdigit() else ""
 
 
 def _origins(buffer: Any) -> Any:
-    """The nodes that a buffer comes from: of an operator of torch itself, without those that make
-    what it reads."""
+    """The nodes from which a buffer comes; for an operator of torch, only its own node."""
     extern = isinstance(buffer, import_module("torch._inductor.ir").ExternKernel)
     alone = buffer.get_origin_node() if extern else None
     return [alone] if alone is not None else buffer.get_origins()
 
 
 def _made(node: Any) -> int:
-    """Bytes that a node makes, of one tensor or several, which are none of a view; where sizes are
-    no numbers, nodes weigh the same."""
+    """The bytes of a node's results, as its weight. A view, or a result with symbolic sizes, weighs
+    1."""
     values = node.meta.get("val")
     if getattr(node.target, "is_view", False):
         return 1

@@ -23,7 +23,7 @@ from sim.jobs.recorded.recording import (
 
 @dataclass(slots=True)
 class Row:
-    """An allocation while its part is not yet known."""
+    """An allocation whose part (parameters, gradients ...) is not yet known."""
 
     event: int
     block: int
@@ -48,7 +48,8 @@ class Cut:
 
     def learns(self, begin: "Cut") -> int:
         """The samples of a step since `begin`. A loader that fetches ahead hands out fewer batches
-        at its end than there are passes, each of which has had a batch of its own so far."""
+        in its last steps than there are backward passes. The mean batch then counts for each pass,
+        if there was a batch for each backward pass so far."""
         passes = self.backwards - begin.backwards
         if self.batches - begin.batches < passes and self.backwards <= self.batches:
             return passes * self.samples // self.batches
@@ -57,32 +58,32 @@ class Cut:
 
 @dataclass
 class Log:
-    """Collects; streams are numbered in the order in which they are first used."""
+    """Collects events and memory; streams are numbered in the order of their first use."""
 
     phase: Phase = "forward"
-    seen: int = 0  # operators
-    updates: int = 0  # by optimizers
+    seen: int = 0  # operators that have run
+    updates: int = 0  # updates of optimizers
     within: int = -1  # the pass of a pipeline's schedule
     serial: Iterator[int] = field(default_factory=lambda: count(1))
     events: list[Event] = field(default_factory=list)
     memory: list[Row] = field(default_factory=list)
-    parts: dict[int, int] = field(default_factory=dict)  # of blocks that are known to hold one
+    parts: dict[int, int] = field(default_factory=dict)  # by block, if its part is known
     began: bool = False
     views: int = 0  # since the last kernel
-    over: bool = False  # whatever a script does as it is left, is not of the step
-    samples: int = 0  # that a loader has handed out
-    batches: int = 0  # of them
+    over: bool = False  # the step has ended; nothing more is recorded
+    samples: int = 0  # that loaders have handed out
+    batches: int = 0  # that loaders have handed out
     backwards: int = 0  # backward passes
     products: Counter[str] = field(default_factory=Counter)  # by phase; "aside" without a gradient
     waits: set[int] = field(default_factory=set)  # lines at which the host waits for the device
     places: dict[str, str] = field(default_factory=dict)  # as `Recording.places`
-    where: Callable[[], str] = lambda: ""  # the line at work, "" for none of the script's
-    asides: dict[int, str] = field(default_factory=dict)  # of events no gradient flows through
+    where: Callable[[], str] = lambda: ""  # the script's present line, or ""
+    asides: dict[int, str] = field(default_factory=dict)  # lines of events without a gradient
     graph: int = 0  # the CUDA graph that is being launched
-    backward_ended: Callable[[], object] = lambda: None  # told of each backward pass
-    waited: Callable[[], object] = lambda: None  # told of each wait of the host
-    results: dict[int, int] = field(default_factory=dict)  # storages that a collective writes
-    written: dict[int, list[ref[Any]]] = field(default_factory=dict)  # tensors, by collectives
+    backward_ended: Callable[[], object] = lambda: None  # called after each backward pass
+    waited: Callable[[], object] = lambda: None  # called at each wait of the host
+    results: dict[int, int] = field(default_factory=dict)  # by storage: collective that writes it
+    written: dict[int, list[ref[Any]]] = field(default_factory=dict)  # results, by collective
     notes: InternTable[str] = field(default_factory=InternTable)
     operators: InternTable[Operator] = field(default_factory=InternTable)
     groups: InternTable[Group] = field(default_factory=InternTable)
@@ -94,16 +95,16 @@ class Log:
     _passed: int = 0
 
     def begin(self) -> None:
-        """Steps are recorded from here on; only the memory from before is kept."""
+        """Begin to record events; before, only memory is recorded."""
         self.views = 0
         self.began = True
 
     def cut(self) -> Cut:
-        """The place that the script has come to."""
+        """The place that the log has reached."""
         return Cut(len(self.events), len(self.memory), self.samples, self.batches, self.backwards)
 
     def between(self, begin: Cut, end: Cut) -> None:
-        """Keep a step alone, and the memory from before it."""
+        """Keep only the step between two places, and the memory from before it."""
         self.over = True
         self.events = self.events[begin.events : end.events]
         self.memory = self.memory[: end.rows]
@@ -114,7 +115,7 @@ class Log:
         self.samples = end.learns(begin)
 
     def optimizer_begins(self) -> None:
-        """Operators behind the last backward pass (clipping) count as the optimizer's."""
+        """Let operators after the last backward pass (clipping) count as the optimizer's."""
         self.phase = "optimizer"
         for number in reversed(range(len(self.events))):
             if self.events[number].phase != "forward":
@@ -122,7 +123,8 @@ class Log:
             self.events[number] = replace(self.events[number], phase="optimizer")
 
     def note_place(self, name: str, line: str | None = None) -> None:
-        """The line at work, or another, makes what is called so; the first line counts."""
+        """Note the present line, or the given one, as the place of this name (`Recording.places`),
+        unless the place is known."""
         if place := self.where() if line is None else line:
             self.places.setdefault(name, place)
 
@@ -139,7 +141,7 @@ class Log:
         self.events.append(Event(kind=kind, stream=stream, **fields))
 
     def sync_all(self, current: int, line: int) -> None:
-        """The host waits for messages in flight, and for all streams with work."""
+        """Record that the host waits for messages in flight, and for all streams with work."""
         self.waits.add(line)
         if not self.began:
             return
@@ -151,25 +153,26 @@ class Log:
             self._add("sync", stream, line=line)
 
     def passed(self, mark: int) -> bool:
-        """Whether a recorded event has happened: nothing takes time here."""
+        """Whether a recorded event has happened: always, since a capture takes no device time."""
         return True
 
     def milliseconds(self, first: int, last: int) -> float:
-        """Between two events: made up."""
+        """The time between two events, which is made up."""
         return 1.0
 
     def line(self, number: int) -> str:
-        """A line of the script; -1 is none."""
+        """The line of the script with this number; -1 stands for none."""
         return self.lines.entries[number] if number >= 0 else "no line of the script"
 
     def stream(self, identity: int) -> int:
-        """The number of a stream; the default one is 0."""
+        """The number of a stream; the default stream has number 0."""
         return self._streams.setdefault(identity, len(self._streams))
 
     def track(
         self, storage: Any, stream: int, line: int, *, again: bool = False, resized: bool = False
     ) -> None:
-        """A storage that an operator has made (recomputation `again`) or that changed its size."""
+        """Record a storage that an operator has made (`again`: by recomputation) or that has
+        changed its size."""
         key, size, known = id(storage), storage.nbytes(), self._blocks.get(id(storage))
         if known and known[0]() is storage:
             if size != known[1]:
@@ -180,16 +183,16 @@ class Log:
             self._allocate(block, size, stream, line, again)
 
     def used(self, storage: Any, stream: int) -> None:
-        """A storage is used on this stream, too (`Tensor.record_stream`)."""
+        """Record that a storage is used on this stream, too (`Tensor.record_stream`)."""
         if block := self.block_of(storage):
             self._row(block, -1, self.stream(stream), -1)
 
     def emptied(self) -> None:
-        """The allocator gives its cached blocks back to the device."""
+        """Record that the allocator returns its cached blocks to the device."""
         self._row(0, 0, 0, -1)
 
     def block_of(self, storage: Any) -> int:
-        """The number of the block that a storage holds; 0 for none."""
+        """The number of a storage's block; 0 if it has none."""
         known = self._blocks.get(id(storage))
         return known[2] if known and known[0]() is storage else 0
 
@@ -210,7 +213,7 @@ class Log:
             self._row(block[2], size, self.stream(stream), line, again)
 
     def _row(self, block: int, size: int, stream: int, line: int, again: bool = False) -> None:
-        if self.over:  # what a script lets go of as it is left was there
+        if self.over:  # memory that a script frees as it ends was held in the step
             return
         if self.phase != self._last:
             self._last, self._passed = self.phase, self._passed + 1
@@ -232,8 +235,9 @@ class Log:
 
 
 def _part(row: Row, end: Row | None) -> int:
-    """What a block holds that is no state: kept from the forward pass for the backward pass, or
-    made again for it; kept for good; or needed for a moment."""
+    """The part of a block that holds no state. Activations are kept from the forward pass for the
+    backward pass, or recomputed for it, or never freed in the step. Buffers were allocated before
+    the step and are never freed. Other blocks are temporary."""
     if end is None:
         part = "buffers" if row.event < 0 else "activations"
     elif row.again or (row.phase == "forward" and row.passed != end.passed):

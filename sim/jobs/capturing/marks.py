@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-hooks: list[Callable[[], None]] = []  # of the capture at work
+hooks: list[Callable[[], None]] = []  # the running capture sets a hook here
 
 
 def step() -> None:
-    """Say in a training script that a step ends here: `sim capture` records from one such place to
-    another, in place of ends of optimizer steps. Does nothing outside of a capture.
+    """Mark the end of a step in a training script. `sim capture` then records from mark to mark
+    instead of between the ends of optimizer steps. Does nothing outside of a capture.
 
     >>> step()
     """

@@ -1,8 +1,9 @@
-"""How are tensors of modules moved, copied and read where they are fake?
+"""How are fake tensors of modules moved, copied and read?
 
 On a real GPU `module.to("cuda")` puts new content into the same parameter. Optimizers, hooks and
 modules that share the parameter keep it. The content of a fake tensor cannot be put into a real
-tensor, so torch makes a new parameter. Here the old parameter takes its place.
+tensor, so torch makes a new parameter. Here the old parameter becomes the new one, and so remains
+valid.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +19,8 @@ from sim.jobs.capturing.patches import Patches
 
 
 def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
-    """Patch moves, copies, checkpoints and reads; a checkpoint that is not written is `told`."""
+    """Patch moves, copies, checkpoints and reads; `told` is called for a checkpoint that is not
+    written."""
     _moves(torch, patches)
     _copies(torch, patches)
     checkpoints.install(torch, patches, told)
@@ -27,14 +29,14 @@ def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
 
 
 def _moves(torch: Any, patches: Patches) -> None:
-    """`to`, `cuda`, `half`, `to_empty` and the like all go through `_apply`."""
+    """Patch moves of modules: `to`, `cuda`, `half`, `to_empty` and others all call `_apply`."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     apply, usual = torch.nn.Module._apply, torch._C.TensorBase.data
     swap = torch.utils.swap_tensors
 
     def put(tensor: Any, new: Any) -> None:
-        """`weight.data = ...`, by which FSDP1 and scripts move single parameters."""
+        """Do `weight.data = ...`, with which FSDP1 and scripts move single parameters."""
         fake, before = isinstance(new, FakeTensor), getattr(tensor, "fake_device", None)
         if not fake or before == new.fake_device:
             usual.__set__(tensor, new)
@@ -45,7 +47,7 @@ def _moves(torch: Any, patches: Patches) -> None:
         _become(torch, tensor, moved.requires_grad_(tensor.requires_grad))
 
     def swapped(old: Any, new: Any) -> None:
-        """torch refuses weights that a graph has saved, as weight_norm's has when it is made."""
+        """Swap tensors, also weights that a graph has saved (weight_norm); torch refuses these."""
         if isinstance(old, FakeTensor):
             _become(torch, old, new)
         else:
@@ -63,7 +65,7 @@ def _moves(torch: Any, patches: Patches) -> None:
             if new is not old:
                 _become(torch, old, new)
                 module._parameters[name] = old
-            else:  # torch swaps fake tensors, and what scripts have said of them with them
+            else:  # torch swaps fake tensors together with attributes that scripts have set
                 old.__dict__ = {**said, **old.__dict__}
         return result
 
@@ -73,7 +75,7 @@ def _moves(torch: Any, patches: Patches) -> None:
 
 
 def _become(torch: Any, old: Any, new: Any) -> None:
-    """References to the old tensor refer to the content of the new tensor."""
+    """Let references to the old tensor refer to the content of the new tensor."""
     hooks = old._backward_hooks
     old.__class__, new.__class__ = new.__class__, old.__class__
     old.__dict__, new.__dict__ = {**old.__dict__, **new.__dict__}, {}
@@ -83,7 +85,7 @@ def _become(torch: Any, old: Any, new: Any) -> None:
 
 
 def _copies(torch: Any, patches: Patches) -> None:
-    """A plain copy of a fake tensor would also copy its mode."""
+    """Patch deep copies of tensors: torch's would also copy the mode of a fake tensor."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     usual = torch.Tensor.__deepcopy__
@@ -104,7 +106,7 @@ def _copies(torch: Any, patches: Patches) -> None:
 
 
 def _reads(torch: Any, patches: Patches) -> None:
-    """Content that nobody knows is made up on the host, as that of `item()` is."""
+    """Patch reads on the host: unknown content is made up, as it is for `item()`."""
     from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
     usual, written = torch.Tensor.numpy, torch.Tensor.__format__
@@ -117,7 +119,7 @@ def _reads(torch: Any, patches: Patches) -> None:
     def numpy(tensor: Any, *, force: bool = False) -> Any:
         local = tensor.detach().cpu() if force else tensor
         unknown = isinstance(local, FakeTensor) and local.device.type == "cpu"
-        with unset_fake_temporarily():  # else a real tensor would give memory that nobody wrote
+        with unset_fake_temporarily():  # otherwise a real tensor would give unwritten memory
             return usual(made_up(local) if unknown else local, force=force)
 
     def formatted(tensor: Any, how: str) -> str:
@@ -129,7 +131,7 @@ def _reads(torch: Any, patches: Patches) -> None:
 
 
 def _addresses(torch: Any, patches: Patches) -> None:
-    """Storages without memory have addresses of their own, by which scripts tell weights apart."""
+    """Give storages without memory different addresses, by which scripts tell weights apart."""
     tensor, storage = torch.Tensor.data_ptr, torch.UntypedStorage.data_ptr
     known: dict[int, tuple[Any, int, int]] = {}
     free = [1 << 40]
@@ -160,11 +162,11 @@ def _addresses(torch: Any, patches: Patches) -> None:
 
 
 def install_batch_norm(torch: Any, patches: Patches, wait: Callable[[], None]) -> None:
-    """torch's SyncBatchNorm, whose CUDA operators have no shapes for fake tensors.
+    """Patch torch's SyncBatchNorm, whose CUDA operators have no shapes for fake tensors.
 
-    Its statistics are fp32 a channel (aten/src/ATen/native/cuda/Normalization.cu). Ranks tell one
-    another how many elements they have. A mask leaves out ranks that have none, for which the host
-    waits (torch/nn/modules/_functions.py). Here every rank has some.
+    Its statistics are fp32 numbers for each channel (aten/src/ATen/native/cuda/Normalization.cu).
+    Ranks exchange their numbers of elements. A mask, for which the host waits, leaves out ranks
+    without elements (torch/nn/modules/_functions.py). Here every rank has elements.
     """
     library = torch.library.Library("aten", "IMPL", "Meta")
     patches.also(library._destroy)
@@ -183,7 +185,7 @@ def install_batch_norm(torch: Any, patches: Patches, wait: Callable[[], None]) -
 
 @contextmanager
 def _unmasked(torch: Any) -> Iterator[None]:
-    """Where a graph is captured torch does not look at the mask."""
+    """Pretend that a CUDA graph is being captured, so that torch does not read the mask."""
     usual = torch.cuda.is_current_stream_capturing
     torch.cuda.is_current_stream_capturing = lambda: True
     try:
@@ -193,7 +195,7 @@ def _unmasked(torch: Any) -> Iterator[None]:
 
 
 def _shapes(torch: Any) -> dict[str, Callable[..., Any]]:
-    """The shapes of the operators' results; the second dimension of the input are the channels."""
+    """Functions that make the operators' results; channels are the second dimension of inputs."""
 
     def channels(tensor: Any, number: int) -> tuple[Any, ...]:
         return tuple(tensor.new_empty(tensor.shape[1], dtype=torch.float32) for _ in range(number))
@@ -208,10 +210,11 @@ def _shapes(torch: Any) -> dict[str, Callable[..., Any]]:
 
 
 def install_transformers(patches: Patches) -> None:
-    """Hugging Face's transformers takes sequences to be whole.
+    """Patch Hugging Face's transformers to assume that sequences are not packed.
 
-    Where tensors are fake it would make masks for sequences that may be packed (masking_utils.py,
-    `find_packed_sequence_indices`), with which attention is not the fused causal one of a real run.
+    With fake tensors it would make masks for packed sequences (masking_utils.py,
+    `find_packed_sequence_indices`). Attention would then not use the fused causal kernel of a real
+    run.
     """
 
     def whole(module: ModuleType) -> None:

@@ -6,7 +6,7 @@ from sim.jobs.recorded.kernels import RECURRENT
 from sim.jobs.recorded.recording import Operator, Tensor, covered
 
 _FLAGS = ("is_causal", "output_mask", "dropout_p", "bidirectional", "transposed")
-# What cuBLAS and cuDNN may compute in TF32, each by a flag of its own.
+# Operators that cuBLAS and cuDNN may compute in TF32; each library has its own flag.
 _CONVOLUTIONS = ("convolution", "convolution_backward")
 _CUDNN = (*_CONVOLUTIONS, *RECURRENT)
 ROUNDED = ("mm", "bmm", "addmm", "baddbmm", *_CUDNN)
@@ -16,7 +16,7 @@ _UNREAD = {"copy_": "self", "_foreach_copy_": "self"}
 
 
 def described(func: Any, named: dict[str, Any], ins: list[Any], outs: list[Any]) -> Operator:
-    """An operator with the tensors that it reads and makes, or changes in place."""
+    """Describe a call of `func`: `ins` are the tensors among its arguments, `outs` its results."""
     changed = outs or _changed(func, named)
     ins = _read(ins, _listed(named.get(_UNREAD.get(_name(func), "out"))))
     flags: dict[str, Any] = {key: named[key] for key in _FLAGS if key in named}
@@ -54,8 +54,9 @@ def _name(func: Any) -> str:
 
 
 def tf32() -> tuple[bool, bool]:
-    """Whether fp32 operands may be rounded: by `allow_tf32` or `set_float32_matmul_precision` in
-    products, by cuDNN's `allow_tf32`, which torch sets, in convolutions and recurrent layers."""
+    """Whether fp32 operands may be rounded to TF32. The first flag is for products (`allow_tf32`,
+    `set_float32_matmul_precision`), the second for convolutions and recurrent layers (cuDNN's
+    `allow_tf32`, which torch sets by default)."""
     import torch
 
     return bool(torch.backends.cuda.matmul.allow_tf32), bool(torch.backends.cudnn.allow_tf32)
@@ -92,7 +93,7 @@ def _changed(func: Any, named: dict[str, Any]) -> list[Any]:
 
 
 def tensor_of(tensor: Any) -> Tensor:
-    """A tensor as a recording has it."""
+    """The description of a tensor in a recording."""
     shape = tuple(int(n) for n in tensor.shape)
     return Tensor(
         dtype=str(tensor.dtype).removeprefix("torch."),

@@ -1,4 +1,4 @@
-"""How are other people's modules changed for a while only?"""
+"""How are modules of other packages patched, and later restored?"""
 
 import sys
 from collections.abc import Callable
@@ -10,13 +10,13 @@ _MISSING = object()
 
 
 class Patches:
-    """Sets attributes and remembers how to take everything back, the last first."""
+    """Sets attributes, and remembers how to undo all changes, the last change first."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], object]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> Any:
-        """Set an attribute and return its old value, None where there was none."""
+        """Set an attribute and return its old value, None if there was none."""
         old = owner.__dict__.get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
         old = getattr(owner, name, _MISSING) if old is _MISSING and _plain(owner) else old
         setattr(owner, name, value)
@@ -24,7 +24,7 @@ class Patches:
         return None if old is _MISSING else old
 
     def when_imported(self, name: str, change: Callable[[ModuleType], None]) -> None:
-        """Change a module if it is there, else when somebody imports it."""
+        """Change a module now if it is imported, otherwise when it is imported."""
         if name in sys.modules:
             change(sys.modules[name])
             return
@@ -33,17 +33,17 @@ class Patches:
         self.also(lambda: sys.meta_path.remove(finder))
 
     def also(self, undo: Callable[[], object]) -> None:
-        """Do this on the way back."""
+        """Call `undo` when the patches are restored."""
         self._undo.append(undo)
 
     def restore(self) -> None:
-        """Take everything back."""
+        """Undo all changes."""
         while self._undo:
             self._undo.pop()()
 
 
 class _Finder:
-    """Finds a module as others would, and changes it when it is loaded."""
+    """Finds a module as usual, and changes it when it is loaded."""
 
     def __init__(self, name: str, change: Callable[[ModuleType], None]) -> None:
         self.name, self.change = name, change
@@ -62,5 +62,5 @@ class _Finder:
 
 
 def _plain(owner: Any) -> bool:
-    """Whether an attribute is the owner's own, not that of its class or a base."""
+    """Whether the owner is not a class, which would inherit attributes of its bases."""
     return not isinstance(owner, type)

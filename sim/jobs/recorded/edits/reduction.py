@@ -165,9 +165,9 @@ def without_copies(recording: Recording, axes: Axes) -> Recording:
 
 
 def _given_back(recording: Recording, copies: Sequence[int]) -> tuple[Allocation, ...]:
-    """Its memory, where each block of gradients is given back behind the first copy of as many
-    bytes, and blocks from before the step are left out. What no copy puts into a bucket, as
-    gradients of modules outside DDP, is held as long as before."""
+    """The recording's memory, in which each block of gradients is freed after the first copy of
+    equally many bytes. Such blocks from before the step are left out. Gradients that no copy puts
+    into a bucket, as those of modules outside DDP, are held as long as before."""
     part = PARTS.index("gradients")
     waiting: defaultdict[float, deque[int]] = defaultdict(deque)
     for number in copies:
@@ -351,8 +351,8 @@ def _regathered(recording: Recording, axes: Axes) -> list[int]:
 def _with_blocks(
     recording: Recording, blocks: Iterable[tuple[int, int, int]], part: str
 ) -> tuple[Allocation, ...]:
-    """Its memory, if known, with more blocks: the events before which each is taken and given back,
-    and its bytes."""
+    """The recording's memory, if known, with more `blocks`. Each has the events before which it is
+    allocated and freed, and its bytes."""
     if not recording.memory:
         return ()
     free, own = 1 + max(row.block for row in recording.memory), PARTS.index(part)
