@@ -180,7 +180,7 @@ KINDS: dict[str, MemoryBoundKind] = {
     "gelu grad": MemoryBoundKind(3, elementwise.gelu_gradient),
     "swiglu": MemoryBoundKind(5, elementwise.swiglu),
     "swiglu grad": MemoryBoundKind(13, elementwise.swiglu_gradient),
-    "rotary": MemoryBoundKind(11, elementwise.rotary),
+    "rotary": MemoryBoundKind(10, elementwise.rotary),
     "merge heads": MemoryBoundKind(2, elementwise.merge_heads),
     "merge heads grad": MemoryBoundKind(2, elementwise.merge_heads),
     "dropout": MemoryBoundKind(2.25, elementwise.dropout),
