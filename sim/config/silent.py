@@ -5,9 +5,8 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 Silent = Mapping[str, str]
-"""Words that match names, by section: `*`, `?` and `[...]` are as in a shell, `!` excludes names,
-and words of "" match whole names, which have no section. A line may name several sections.
-"""
+"""Words that match names, by section: `*`, `?` and `[...]` are as in a shell, `!` excludes names.
+Words under "" match full names, section included. Blanks separate the sections of a key."""
 
 
 def is_silent(argument: str, table: Silent) -> bool:

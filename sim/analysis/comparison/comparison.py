@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 Seconds = Mapping[str, float]
 
-_LEAST = 5e-5  # share of the longest time; smaller differences are not shown
+# Share of the longest time. Rows with smaller differences are summed as "others", except rows with
+# at least 20 times as many seconds in the first case.
+_LEAST = 5e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +113,9 @@ def _signed(value: float) -> str:
 class Comparison(Answer, ABC):
     """Two or more jobs; the others are compared with the first.
 
-    `inputs` are those of each case by its name, `asked` the texts that short names stand for,
-    `differences` the seconds against the first case by title, case and name. `notes` are remarks on
-    the cases.
+    `inputs` has the inputs of each case, by name. `asked` has the full text of each case whose name
+    was shortened. `differences` has the seconds of each other case minus those of the first case,
+    by title, case and cause. `notes` are remarks on the cases.
     """
 
     view = "sim.interface.views.comparison"
@@ -121,7 +123,7 @@ class Comparison(Answer, ABC):
     unwritten: ClassVar[tuple[str, ...]] = ("cases", "target", "tokens")
     unanswered: ClassVar[Mapping[str, str]] = {
         "target": "jobs of this kind have no loss",
-        "tokens": "days and dollars of tokens are those of synchronous steps",
+        "tokens": "days and dollars for a number of tokens are computed for synchronous steps only",
     }
     derived: ClassVar[Mapping[str, str]] = {
         "inputs": "inputs",

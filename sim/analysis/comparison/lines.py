@@ -172,7 +172,8 @@ class LineDifferences(Answer):
 
 
 SAMPLES, _UNKNOWN = "samples a step", "unknown"
-_SCALES = ("tokens a sample", "GPUs", "device")  # of seconds that are no longer comparable
+# Seconds of two steps are comparable only if these facts are equal on both sides.
+_SCALES = ("tokens a sample", "GPUs", "device")
 
 
 def _facts(result: Result, recorded: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -263,8 +264,8 @@ def _ordered(places: Mapping[str, LineCosts], texts: Mapping[str, str]) -> _Orde
 
 
 def _pairs(before: _Ordered, after: _Ordered) -> Iterator[tuple[str, str]]:
-    """Yield the places of a line before and after. Between two unchanged lines, equally many lines
-    before and after are paired, too: their text was changed."""
+    """Yield the places of a line before and after. A run of changed lines that has as many lines
+    before as after is paired line by line: the text of these lines was changed."""
     one, other = [text for _, text in before], [text for _, text in after]
     for kind_, i, end, j, last in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
         if kind_ == "equal" or (kind_ == "replace" and end - i == last - j):

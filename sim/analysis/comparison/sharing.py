@@ -142,14 +142,14 @@ class SharingComparison(Comparison):
             head += (
                 f"loss at {human_seconds(self.seconds)}",
                 f"loss at {self.samples:,.0f} samples",
-                "worst worker's at the end",
+                "worst worker's final loss",
                 f"time to {self.loss:.3g}",
-                "samples to it",
-                "sent to it",
+                f"samples to {self.loss:.3g}",
+                f"bytes sent to {self.loss:.3g}",
             )
         rent = any(case.rent for case in self.cases)
         if rent:
-            head += ("$ to it" if learnt else f"$ for {self.samples:,.0f} samples",)
+            head += (f"$ to {self.loss:.3g}" if learnt else f"$ for {self.samples:,.0f} samples",)
         return [head, *(self._row(row, learnt, rent) for row in self.records)]
 
     def _row(self, row: dict[str, Any], learnt: bool, rent: bool) -> Cells:

@@ -13,11 +13,11 @@ from sim.results.by_line import Suggestion
 from sim.results.result import Result
 
 _LEAST = 2e-3  # share of the step that a change must save
-# Before the changed step, steps of the unchanged script are played. The allocator therefore keeps
-# fewer pieces than after changed steps, by up to 10 % of the bytes that it reserves
-# (tests/jobs/capturing/test_edits.py).
+# Share of the device's memory that a step may fill after a change that takes more memory. The steps
+# before it are those of the unchanged script, so the simulated allocator has up to 10 % less memory
+# reserved than after changed steps.
 _ROOM = 0.9
-_SEVERAL = "all of these, as far as they add up"
+_SEVERAL = "the changes below together, without those that save nothing beside the others"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,8 @@ class Advice:
 
 def advised(setup: Setup, result: Result, suggestions: Sequence[Suggestion]) -> Iterator[Advice]:
     """Yield the changes that fit into memory and make the step shorter (or make it fit), the best
-    first. Where several changes help, the script with all of them comes before them."""
+    first. Where several changes help one beside the other, the script with these changes comes
+    before them."""
     rows = so_far((change, _played(change, setup)) for change in suggestions)
     made = [
         (change, advice)

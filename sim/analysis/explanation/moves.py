@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SEEDS = 5  # seeds of moves near the best
-_NEAR, _MOST = 1.15, 3  # largest slowdown, and smallest number, of moves with further seeds
-_ESTIMATED = 0.9  # share of a move's `least` that is trusted, as it is right to some percent
+_NEAR = 1.15  # moves up to this many times as slow as the best are played with further seeds
+_LEAST_AGAIN = 3  # of these moves, at least so many
+_ESTIMATED = 0.9  # safety factor on a move's `least`, an estimate that may be some percent too high
 _FAR = 1.05  # times the best move; a move whose bound is longer is not played
 
 
@@ -44,7 +45,7 @@ _FAR = 1.05  # times the best move; a move whose bound is longer is not played
 class Move:
     """A change that moves the job (`moved`), and the answer of the moved job. `place` is the index
     among the suggestions, the simplest first. `times` are the seconds of a step with each seed.
-    `share` is the number of samples of its step, in steps of the job without a move."""
+    `share` is the number of samples of its step, divided by that of the job without a move."""
 
     moved: str
     result: JobAnswer
@@ -121,7 +122,7 @@ class Move:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves(Answer):
     """The moves of a job: moves that fit come first, then those with more samples per second and
-    GPU. `result` is the job without a move (a `brief` play of the job if its setup has one).
+    GPU. `result` is the job without a move (a single step, if its setup has a `brief` form).
     `refused` are moves that cannot be played, `slower` are moves that were not played because they
     are slower; both with the reason. `recommended` is the simplest move that cannot be told apart
     from the best."""
@@ -268,8 +269,8 @@ def _tried(setup: Setup, suggestions: list[Suggestion], bounds: list[float]) -> 
 
 
 def _played(made: Callable[[Setup], Setup], setup: Setup) -> tuple[JobAnswer, float]:
-    """Return the answer of a move, and the seconds of its step. A move that draws samples
-    scales the seconds to the expected samples. Raises `InputError`."""
+    """Return the answer of a move, and the seconds of its step. If the number of samples in the
+    step is random, the seconds are scaled to the expected number. Raises `InputError`."""
     result = kind.answer(own := made(setup))
     even = getattr(made, "seconds", None)
     seconds = float(result.get("step_time")) if even is None else even(result, own)
@@ -309,7 +310,7 @@ def _again(setup: Setup, found: list[Move]) -> Iterator[Move]:
     near = [move for move in near if move.rate * _NEAR >= near[0].rate] if seeds else []
     again: list[Move] = []
     for move in counted(so_far(iter(near)), total=len(near), unit="move with other seeds"):
-        if len(again) >= _MOST and max(own.rate for own in again) >= move.rate:
+        if len(again) >= _LEAST_AGAIN and max(own.rate for own in again) >= move.rate:
             break
         others = (_played(move.made, own)[1] for own in seeds)  # type: ignore[arg-type]
         again.append(replace(move, times=(*move.times, *others)))

@@ -70,10 +70,11 @@ def _figures(result: Result) -> Iterator[Figure]:
     if result.mfu > 0:
         own, *others = result.mfu_of_peaks.items()
         peak = "".join(f", {percent(share)} of the {name} peak" for name, share in others)
-        attention = ", counting masked attention" * (result.inputs.tokens != 1)
+        attention = ", masked attention included" * (result.inputs.tokens != 1)
         used = (
             f"of the {own[0]} peak{peak}, simulated{attention}; "
-            f"HFU {percent(result.hfu)} counts executed FLOPs only; "
+            f"HFU {percent(result.hfu)} counts all executed FLOPs, recomputation too, "
+            "and none that are skipped; "
             f"{count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
         )
         yield Figure(title="MFU", key="mfu", shown=percent(result.mfu), note=used)

@@ -18,7 +18,7 @@ from sim.jobs.capturing.patches import Patches
 
 
 def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
-    """Patch saves and loads; a checkpoint that is not written is `told`."""
+    """Patch saves and loads; `told` is called at each save of tensors without content."""
     overlay = Overlay()
     overlay.install(patches)
     _saves(torch, patches, told, overlay)
@@ -33,7 +33,7 @@ def _saves(torch: Any, patches: Patches, told: Callable[[], None], overlay: Over
     from torch.utils._python_dispatch import _disable_current_modes
 
     usual, reduced = torch.save, torch.Tensor.__reduce_ex__
-    saving: list[list[bool]] = []  # an entry for each tensor without content
+    saving: list[list[bool]] = []  # of each save under way: True per tensor without content
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         met: list[bool] = []
@@ -73,7 +73,7 @@ def _saves(torch: Any, patches: Patches, told: Callable[[], None], overlay: Over
 
 
 def _saves_shards(patches: Patches, told: Callable[[], None]) -> None:
-    """Those of `torch.distributed.checkpoint`, which all are of the device, are not written."""
+    """Checkpoints of `torch.distributed.checkpoint` are not written: their tensors are fake."""
 
     def distributed(module: ModuleType) -> None:
         saver = module.state_dict_saver

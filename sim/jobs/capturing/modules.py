@@ -19,8 +19,8 @@ from sim.jobs.capturing.patches import Patches
 
 
 def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
-    """Patch moves, copies, checkpoints and reads; `told` is called for a checkpoint that is not
-    written."""
+    """Patch moves, copies, checkpoints and reads; `told` is called at each save of tensors without
+    content."""
     _moves(torch, patches)
     _copies(torch, patches)
     checkpoints.install(torch, patches, told)

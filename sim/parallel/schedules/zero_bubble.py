@@ -1,10 +1,10 @@
 """Schedules that split the backward pass and fill the bubble with weight gradients.
 
 Qi et al. 2023, arXiv 2401.10241 (zero bubble), in PyTorch's orders if it has them. Between its
-first and its last pass a stage waits for (p-1) (F+I-W) in ZB-H1, for (p-1) (F+I-2W) in ZB-H2
-(table 1), and not at all in ZB-V if F = I = W (section 6). If all stages wait for one another at
-the end of a step, the last stage's wait for its first pass counts, too: the bubble of each schedule
-is then (p-1) F with F = I = W.
+first and its last pass the first stage waits for (p-1) (F+I-W) in ZB-H1, for (p-1) (F+I-2W) in
+ZB-H2 (table 1), and not at all in ZB-V if F = I = W (section 6). If a step ends on all stages at
+once, waits before a stage's first pass and after its last pass count as well. With F = I = W each
+stage then waits for (p-1) F in all, in each of these schedules.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ def zb_h1(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
 
 
 def zb_h2(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
-    """Twice ZB-H1's forwards ahead and weight gradients behind: 2p-1 microbatches are in flight."""
+    """ZB-H1 with twice its warm-up forwards and twice its lag: 2p-1 microbatches are in flight."""
     return _handcrafted(stages, microbatches, 2, "zb-h2")
 
 
@@ -49,7 +49,7 @@ def interleaved_zero_bubble(stages: int, microbatches: int, chunks: int) -> Sche
 
 
 def _lagging(forward: Order, backward: Order, warmup: int, lag: int) -> Order:
-    """Return an order with `warmup` forwards ahead of the first input gradient, and with weight
+    """Return an order of `warmup` forwards, then a forward before each input gradient, with weight
     gradients `lag` input gradients behind."""
     warmup = min(warmup, len(forward))
     order = list(forward[:warmup])
@@ -70,11 +70,11 @@ def zb_v(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
 
 
 class _Zbv:
-    """The order of a stage: the microbatches of each kind and chunk are taken in turn."""
+    """The order of a stage: actions of a kind on a chunk take microbatches 0, 1, 2 ... in turn."""
 
     def __init__(self, stages: int, stage: int, microbatches: int) -> None:
         self.stages, self.stage, self.microbatches = stages, stage, microbatches
-        # If the microbatches do not fill the pipeline, the order is a full one with gaps.
+        # Too few microbatches take the order of a full pipeline, without the missing microbatches.
         self.full = max(2 * stages - 1, microbatches)
         self.done: Counter[tuple[Kind, int]] = Counter()
 

@@ -133,7 +133,7 @@ def test_rent_has_a_column_of_its_own_where_workers_learn() -> None:
     keys = ("sharing.steps=2", "sharing.workers=2", "sharing.learning.task=perceptron")
     jobs = ("gpt2-1.5b-workers", ": sharing.batch=2")
     compared = sim.compare(*jobs, settings=(key for key in keys))
-    assert "$ to it" in compared.table[0]
+    assert f"$ to {compared.loss:.3g}" in compared.table[0]
     assert {len(row) for row in compared.table} == {len(compared.table[0])}
     assert all(case.result.task == "perceptron" for case in compared.cases)
 

@@ -21,9 +21,9 @@ from sim.config.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitStep:
-    """Constants that are fitted together: those `of_node` of a `node`, and those `of_network` of
-    `networks`. They are fitted to calls of `tables` that are `above` a size (bytes) and up to
-    `most`."""
+    """Constants that are fitted together: the keys `of_node` in the table of the node type `node`,
+    and the keys `of_network` in the table of each of `networks`. They are fitted to calls of
+    `tables` that are `above` a size (bytes) and up to `most`."""
 
     tables: tuple[str, ...]
     node: str = ""
@@ -51,7 +51,8 @@ HOPS = ("launch", "hop.ll", "hop.ll128", "hop.simple")
 def fitted(
     constants: Tree, collectives: Sequence[MeasuredCollective], steps: Iterable[FitStep]
 ) -> Tree:
-    """Return the constants after all steps, each fitted to every other size of its tables."""
+    """Return the constants after all steps. Each step is fitted to every second message size of its
+    tables; the other sizes remain for the test."""
     for step in steps:
         shown = [
             collective

@@ -1,7 +1,8 @@
-"""Elementwise kernels; eager torch composes some of them of several kernels or runs them on views.
+"""Elementwise operations; eager torch runs some of them as several kernels or on views.
 
 Each function builds one call on its own tensors of `rows` x `width`. Kernels that belong together
 in a step are timed together: scale, mask and softmax of the scores; bias, dropout and residual sum.
+A pass is one read or one write of a whole tensor of `rows` x `width`.
 """
 
 from typing import Any
