@@ -22,6 +22,7 @@ def test_slowmos_table_2a_has_our_order(table_2a: list[PublishedFigure]) -> None
     assert by_measured == sorted(table_2a, key=lambda line: -line.simulated)
 
 
+@pytest.mark.long
 def test_slower_steps_and_twice_the_network_explain_table_2a(
     table_2a: list[PublishedFigure],
 ) -> None:
