@@ -1,5 +1,6 @@
 """The testbed as a fixture: built once for each number of hosts, always taken down."""
 
+import operator
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.testbed.check import Calibration, Check
 from tests.testbed.checks import checks
 from tests.testbed.ddp_checks import calibrate
 from tests.testbed.hosts import Hosts
+from tests.testbed.kernel import processor_time, processors_awake
 from tests.testbed.predict import Predictor
 from tests.testbed.table import Row
 from tests.testbed.wiring import RATE
@@ -43,8 +45,8 @@ class Testbed:
         return check.predict(Predictor(self.size, calibration.message, check.slow))
 
     def measured(self, name: str) -> list[Row]:
-        """The rows of a check. Other work on the machine comes in bursts and only slows what is
-        measured, so a check that was too slow, and never too fast, is measured again."""
+        """Return the rows of a check. Other work comes in bursts and only slows the hosts, so a
+        check that was too slow is measured again, and a check that was too fast is not."""
         for attempt in range(1, ATTEMPTS + 1):
             rows = self._rows(name, attempt)
             if not any(row.slowed for row in rows):
@@ -54,7 +56,9 @@ class Testbed:
 
     def _rows(self, name: str, attempt: int) -> list[Row]:
         check = self.checks[name]
+        before = processor_time()
         measured = self._measure(check)
+        stolen, spent = map(operator.sub, processor_time(), before)
         return [
             Row(
                 hosts=self.size,
@@ -65,6 +69,7 @@ class Testbed:
                 measured=value,
                 bar=quantity.bar,
                 load=table.load(),
+                stolen=stolen / spent,
                 attempt=attempt,
             )
             for quantity, predicted, value in zip(
@@ -121,7 +126,8 @@ def testbeds() -> Iterator[Callable[[int], Testbed]]:
         return built[size]
 
     try:
-        yield of
+        with processors_awake():
+            yield of
     finally:
         for testbed in built.values():
             testbed.close()

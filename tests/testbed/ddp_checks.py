@@ -1,6 +1,5 @@
 """Checks of DDP: by what its layers take, and by what traces of it on half as many hosts say."""
 
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,9 +20,8 @@ def calibrate(hosts: Hosts, folder: Path) -> Calibration:
     on half as many hosts, which are written into a folder."""
     one_way = hosts.measure("ping_pong", round_trips=100, repeat=5).of_rank(0)
     passes = hosts.measure("computing", **COMPUTING, repeat=9, warm=2)
-    slowest = [max(values, key=sum) for values in passes.values]
-    forward, backward = sorted(slowest, key=sum)[len(slowest) // 2]
-    calibration = Calibration(statistics.median(one_way), forward, backward)
+    forward, backward = min((max(values, key=sum) for values in passes.values), key=sum)
+    calibration = Calibration(min(one_way), forward, backward)
     return replace(calibration, traces=_profiled(hosts.size, calibration, folder))
 
 

@@ -1,4 +1,4 @@
-"""Linux system calls that the testbed needs and Python 3.11 lacks."""
+"""What the testbed needs of Linux: system calls that Python 3.11 lacks, idle and stolen time."""
 
 import array
 import ctypes
@@ -7,6 +7,9 @@ import os
 import signal
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 NETWORK, COMPUTE = 10, 5  # real-time priorities
 _CLONE_NEWNET = 0x40000000
@@ -40,6 +43,26 @@ def sleep_precisely() -> None:
 def run_first(priority: int = NETWORK) -> None:
     """Run ahead of all ordinary processes (SCHED_FIFO); later threads inherit the priority."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+
+
+@contextmanager
+def processors_awake() -> Iterator[None]:
+    """Keep idle processors polling (docs.kernel.org/power/pm_qos_interface.html). A hypervisor
+    gives a processor that halts away, and gives it back late, at each message that wakes it."""
+    device = Path("/dev/cpu_dma_latency")
+    if not device.exists():
+        yield
+        return
+    with device.open("wb", buffering=0) as requests:
+        requests.write(struct.pack("i", 0))  # microseconds; holds until the file is closed
+        yield
+
+
+def processor_time() -> tuple[int, int]:
+    """Ticks since the machine started, of all processors together: those that a hypervisor stole,
+    and all."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().split()[1:9]]
+    return ticks[7], sum(ticks)
 
 
 def switch_offloads_off(device: str) -> None:

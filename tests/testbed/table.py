@@ -9,8 +9,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One quantity of one check; `load` is the machine's, `bar` the largest error allowed. It was
-    measured in the given attempt."""
+    """A quantity of a check, measured in the given attempt; `bar` is the largest error allowed.
+
+    `load` is the machine's, `stolen` the share of its processors' time that a hypervisor gave to
+    other machines meanwhile.
+    """
 
     hosts: int
     check: str
@@ -20,6 +23,7 @@ class Row:
     measured: float
     bar: float
     load: float
+    stolen: float
     attempt: int
 
     @property
@@ -54,11 +58,11 @@ def text(rows: list[Row]) -> list[str]:
     width = max(len(row.check) for row in rows)
     lines = [
         f"{'hosts':>5}  {'check':<{width}}  {'predicted':>9}  {'measured':>9}  {'unit':<8}"
-        f"{'error':>7}  {'bar':>5}  {'load':>4}"
+        f"{'error':>7}  {'bar':>5}  {'load':>4}  {'stolen':>6}"
     ]
     lines += [
         f"{row.hosts:>5}  {row.check:<{width}}  {row.predicted:>9.2f}  {row.measured:>9.2f}  "
-        f"{row.unit:<8}{row.error:>+7.1%}  {row.bar:>5.0%}  {row.load:>4.1f}"
+        f"{row.unit:<8}{row.error:>+7.1%}  {row.bar:>5.0%}  {row.load:>4.1f}  {row.stolen:>6.1%}"
         f"{f'  attempt {row.attempt}' if row.attempt > 1 else ''}{'' if row.passes else '  MISSED'}"
         for row in rows
     ]
