@@ -1,9 +1,14 @@
-"""The kinds of memory-bound kernels: how many bytes each moves, and its torch call."""
+"""The kinds of memory-bound kernels: how many bytes each moves, and its torch call.
+
+Eager torch runs some kinds as several kernels or on views. Kernels that belong together in a step
+are timed together: scale, mask and softmax of the scores; bias, dropout and residual sum. A pass is
+one read or one write of a whole tensor of rows x `WIDTH`.
+"""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-from sim.analysis.calibration.timing.calls import elementwise
 from sim.analysis.calibration.timing.calls.tensors import Random, backward, random_tensors
 from sim.analysis.calibration.timing.clock import Call
 from sim.config.dataclass import dataclass
@@ -11,34 +16,70 @@ from sim.config.errors import InputError
 from sim.model.kernels import BYTES, MemoryBound
 
 CLASSES = 8192  # classes of the cross-entropy
+DROPOUT = 0.1
+HEAD = 64  # width of a head
+SEQUENCE = 256  # the most tokens of a sequence
 WIDTH = 1024  # columns of the tensors that memory-bound kernels work on
 _STEP = {"fp32": True, "optimizer": True}
 
-
-def layer_norm(rows: int, width: int, random: Random) -> Call:
-    return _forward(_layer_norm, rows, width, random)
-
-
-def layer_norm_gradient(rows: int, width: int, random: Random) -> Call:
-    return _gradient(_layer_norm, rows, width, random)
+Operand = Callable[[int, int, Random], Any]  # makes a tensor for a kernel of rows x width
+Make = Callable[[int, int, Random], Call]
 
 
-def rms_norm(rows: int, width: int, random: Random) -> Call:
-    return _forward(_rms_norm, rows, width, random)
+def _whole(rows: int, width: int, random: Random) -> Any:
+    return random(rows, width)
 
 
-def rms_norm_gradient(rows: int, width: int, random: Random) -> Call:
-    return _gradient(_rms_norm, rows, width, random)
+def _double(rows: int, width: int, random: Random) -> Any:
+    return random(rows, 2 * width)
 
 
-def _forward(norm: Callable[..., Any], rows: int, width: int, random: Random) -> Call:
-    x, weight, bias = random(rows, width), random(width), random(width)
-    return lambda: norm(x, weight, bias)
+def _row(rows: int, width: int, random: Random) -> Any:
+    return random(width)
 
 
-def _gradient(norm: Callable[..., Any], rows: int, width: int, random: Random) -> Call:
-    inputs = [random(*shape).requires_grad_() for shape in ((rows, width), (width,), (width,))]
-    return backward(norm(*inputs), inputs, allow_unused=True)
+def _mask(rows: int, width: int, random: Random) -> Any:
+    """Return a mask that hides half of the keys from every query."""
+    return random(width) > random(width).median()
+
+
+def _heads(rows: int, width: int, random: Random) -> Any:
+    """Return (b, heads, s, head)."""
+    tokens = min(rows, SEQUENCE)
+    return random(max(1, rows // tokens), width // HEAD, tokens, HEAD)
+
+
+def _angles(rows: int, width: int, random: Random) -> Any:
+    return random(min(rows, SEQUENCE), HEAD)
+
+
+def _runs(operation: Callable[..., Any] | str, *operands: Operand, **options: Any) -> Make:
+    """Return the maker of a call of an operation, or of the function of torch.nn.functional with
+    this name and these options."""
+
+    def make(rows: int, width: int, random: Random) -> Call:
+        run, tensors = _known(operation), [operand(rows, width, random) for operand in operands]
+        return lambda: run(*tensors, **options)
+
+    return make
+
+
+def _gradient(operation: Callable[..., Any] | str, *operands: Operand, **options: Any) -> Make:
+    """Return the maker of the backward pass of an operation to all of its operands."""
+
+    def make(rows: int, width: int, random: Random) -> Call:
+        tensors = [operand(rows, width, random) for operand in operands]
+        inputs = [tensor.requires_grad_() for tensor in tensors if tensor.is_floating_point()]
+        return backward(_known(operation)(*tensors, **options), inputs, allow_unused=True)
+
+    return make
+
+
+def _known(operation: Callable[..., Any] | str) -> Callable[..., Any]:
+    if not isinstance(operation, str):
+        return operation
+    function: Callable[..., Any] = getattr(import_module("torch.nn.functional"), operation)
+    return function
 
 
 def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
@@ -47,34 +88,65 @@ def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
     return layer_norm(x, weight.shape, weight, bias)
 
 
-def _rms_norm(x: Any, weight: Any, _: Any) -> Any:
+def _rms_norm(x: Any, weight: Any) -> Any:
     from torch.nn.functional import rms_norm
 
     return rms_norm(x, weight.shape, weight)
 
 
-def adam(rows: int, width: int, random: Random) -> Call:
+def _gated(x: Any) -> Any:
+    """silu(gate) * up on one tensor that holds both, in two kernels: five passes, and thirteen
+    backward, which join both gradients."""
+    from torch.nn.functional import silu
+
+    gate, up = x.chunk(2, -1)
+    return silu(gate) * up
+
+
+def _masked_softmax(x: Any, mask: Any) -> Any:
+    """Scale, mask and softmax of scores, as `sim.model` counts them without fusion: six passes, and
+    seven backward."""
+    return (x / 8.0).masked_fill(mask, float("-inf")).softmax(-1)
+
+
+def _dropout_residual(x: Any, y: Any, bias: Any) -> Any:
+    """Bias, dropout and residual sum: seven passes and the mask."""
+    from torch.nn.functional import dropout
+
+    return dropout(x + bias, DROPOUT) + y
+
+
+def _rotary(x: Any, cos: Any, sin: Any) -> Any:
+    """x cos + rotate_half(x) sin in five kernels: ten passes."""
     import torch
 
-    optimizer = torch.optim.AdamW(_parameters(rows, width, random), fused=True)
-    return lambda: optimizer.step()
+    left, right = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-right, left), dim=-1) * sin
 
 
-def adam_for_each(rows: int, width: int, random: Random) -> Call:
-    import torch
-
-    optimizer = torch.optim.AdamW(_parameters(rows, width, random), foreach=True)
-    return lambda: optimizer.step()
+def _merge_heads(x: Any) -> Any:
+    """(b, heads, s, head) copied into (b, s, hidden): two passes."""
+    return x.transpose(1, 2).flatten(2)
 
 
-def gradient_norm(rows: int, width: int, random: Random) -> Call:
+def _adam(**how: bool) -> Make:
+    def make(rows: int, width: int, random: Random) -> Call:
+        import torch
+
+        optimizer = torch.optim.AdamW(_parameters(rows, width, random), **how)  # type: ignore[arg-type]
+        return lambda: optimizer.step()
+
+    return make
+
+
+def _gradient_norm(rows: int, width: int, random: Random) -> Call:
     import torch
 
     gradients = [parameter.grad for parameter in _parameters(rows, width, random)]
     return lambda: torch.nn.utils.get_total_norm(gradients)
 
 
-def clip_gradients(rows: int, width: int, random: Random) -> Call:
+def _clip_gradients(rows: int, width: int, random: Random) -> Call:
     import torch
 
     parameters = _parameters(rows, width, random)
@@ -94,7 +166,7 @@ def _parameters(rows: int, width: int, random: Random) -> list[Any]:
     return parameters
 
 
-def embedding(rows: int, width: int, random: Random) -> Call:
+def _embedding(rows: int, width: int, random: Random) -> Call:
     """Look up as many tokens as the table has rows."""
     from torch.nn.functional import embedding
 
@@ -103,7 +175,7 @@ def embedding(rows: int, width: int, random: Random) -> Call:
     return lambda: embedding(tokens, table)
 
 
-def embedding_gradient(rows: int, width: int, random: Random) -> Call:
+def _embedding_gradient(rows: int, width: int, random: Random) -> Call:
     """The dense gradient of a table of `rows`, to which an eighth as many tokens are added: one
     pass over the table and three over the tokens' gradients."""
     import torch
@@ -114,7 +186,7 @@ def embedding_gradient(rows: int, width: int, random: Random) -> Call:
     return lambda: torch.ops.aten.embedding_dense_backward(gradient, indices, rows, -1, False)
 
 
-def cross_entropy(rows: int, width: int, random: Random) -> Call:
+def _cross_entropy(rows: int, width: int, random: Random) -> Call:
     from torch.nn.functional import cross_entropy
 
     logits = _logits(rows, width, random)
@@ -122,7 +194,7 @@ def cross_entropy(rows: int, width: int, random: Random) -> Call:
     return lambda: cross_entropy(logits, targets)
 
 
-def cross_entropy_gradient(rows: int, width: int, random: Random) -> Call:
+def _cross_entropy_gradient(rows: int, width: int, random: Random) -> Call:
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -149,7 +221,7 @@ class MemoryBoundKind:
     a rank."""
 
     passes: float
-    call: Callable[[int, int, Random], Call]
+    call: Make
     fp32: bool = False
     optimizer: bool = False
 
@@ -164,38 +236,38 @@ class MemoryBoundKind:
 # Kinds by the last words of the names that `sim.model` gives its kernels, with the passes that
 # `sim.model` counts; "stream" stands for every other kernel.
 KINDS: dict[str, MemoryBoundKind] = {
-    "stream": MemoryBoundKind(3, elementwise.add),
-    "copy": MemoryBoundKind(2, elementwise.copy),
-    "cast": MemoryBoundKind(1.5, elementwise.cast, fp32=True),
-    "norm": MemoryBoundKind(2, layer_norm),
-    "norm grad": MemoryBoundKind(5, layer_norm_gradient),
-    "rms norm": MemoryBoundKind(2, rms_norm),
-    "rms norm grad": MemoryBoundKind(5, rms_norm_gradient),
-    "bias": MemoryBoundKind(2, elementwise.bias),
-    "bias grad": MemoryBoundKind(1, elementwise.bias_gradient),
-    "accumulate": MemoryBoundKind(3, elementwise.accumulate),
-    "softmax": MemoryBoundKind(6, elementwise.softmax),
-    "softmax grad": MemoryBoundKind(7, elementwise.softmax_gradient),
-    "gelu": MemoryBoundKind(2, elementwise.gelu),
-    "gelu grad": MemoryBoundKind(3, elementwise.gelu_gradient),
-    "swiglu": MemoryBoundKind(5, elementwise.swiglu),
-    "swiglu grad": MemoryBoundKind(13, elementwise.swiglu_gradient),
-    "rotary": MemoryBoundKind(10, elementwise.rotary),
-    "merge heads": MemoryBoundKind(2, elementwise.merge_heads),
-    "merge heads grad": MemoryBoundKind(2, elementwise.merge_heads),
-    "dropout": MemoryBoundKind(2.25, elementwise.dropout),
-    "dropout grad": MemoryBoundKind(2.25, elementwise.dropout_gradient),
-    "dropout residual": MemoryBoundKind(7.25, elementwise.dropout_residual),
-    "residual grad": MemoryBoundKind(2.25, elementwise.dropout_gradient),
-    "norm residual grad": MemoryBoundKind(3, elementwise.add),
-    "embedding": MemoryBoundKind(2, embedding),
-    "embedding grad": MemoryBoundKind(1.375, embedding_gradient),
-    "cross-entropy": MemoryBoundKind(2, cross_entropy),
-    "cross-entropy grad": MemoryBoundKind(4, cross_entropy_gradient),
-    "gradient norm": MemoryBoundKind(1, gradient_norm, **_STEP),
-    "clip gradients": MemoryBoundKind(2, clip_gradients, **_STEP),
-    "adam": MemoryBoundKind(7, adam, **_STEP),
-    "adam for-each": MemoryBoundKind(20, adam_for_each, **_STEP),
+    "stream": MemoryBoundKind(3, _runs(lambda x, y: x + y, _whole, _whole)),
+    "copy": MemoryBoundKind(2, _runs(lambda x, y: y.copy_(x), _whole, _whole)),
+    "cast": MemoryBoundKind(1.5, _runs(lambda x: x.bfloat16(), _whole), fp32=True),
+    "norm": MemoryBoundKind(2, _runs(_layer_norm, _whole, _row, _row)),
+    "norm grad": MemoryBoundKind(5, _gradient(_layer_norm, _whole, _row, _row)),
+    "rms norm": MemoryBoundKind(2, _runs(_rms_norm, _whole, _row)),
+    "rms norm grad": MemoryBoundKind(5, _gradient(_rms_norm, _whole, _row)),
+    "bias": MemoryBoundKind(2, _runs(lambda x, bias: x.add_(bias), _whole, _row)),
+    "bias grad": MemoryBoundKind(1, _runs(lambda gradient: gradient.sum(0), _whole)),
+    "accumulate": MemoryBoundKind(3, _runs(lambda x, y: x.add_(y), _whole, _whole)),
+    "softmax": MemoryBoundKind(6, _runs(_masked_softmax, _whole, _mask)),
+    "softmax grad": MemoryBoundKind(7, _gradient(_masked_softmax, _whole, _mask)),
+    "gelu": MemoryBoundKind(2, _runs("gelu", _whole, approximate="tanh")),
+    "gelu grad": MemoryBoundKind(3, _gradient("gelu", _whole, approximate="tanh")),
+    "swiglu": MemoryBoundKind(5, _runs(_gated, _double)),
+    "swiglu grad": MemoryBoundKind(13, _gradient(_gated, _double)),
+    "rotary": MemoryBoundKind(10, _runs(_rotary, _heads, _angles, _angles)),
+    "merge heads": MemoryBoundKind(2, _runs(_merge_heads, _heads)),
+    "merge heads grad": MemoryBoundKind(2, _runs(_merge_heads, _heads)),
+    "dropout": MemoryBoundKind(2.25, _runs("dropout", _whole, p=DROPOUT)),
+    "dropout grad": MemoryBoundKind(2.25, _gradient("dropout", _whole, p=DROPOUT)),
+    "dropout residual": MemoryBoundKind(7.25, _runs(_dropout_residual, _whole, _whole, _row)),
+    "residual grad": MemoryBoundKind(2.25, _gradient("dropout", _whole, p=DROPOUT)),
+    "norm residual grad": MemoryBoundKind(3, _runs(lambda x, y: x + y, _whole, _whole)),
+    "embedding": MemoryBoundKind(2, _embedding),
+    "embedding grad": MemoryBoundKind(1.375, _embedding_gradient),
+    "cross-entropy": MemoryBoundKind(2, _cross_entropy),
+    "cross-entropy grad": MemoryBoundKind(4, _cross_entropy_gradient),
+    "gradient norm": MemoryBoundKind(1, _gradient_norm, **_STEP),
+    "clip gradients": MemoryBoundKind(2, _clip_gradients, **_STEP),
+    "adam": MemoryBoundKind(7, _adam(fused=True), **_STEP),
+    "adam for-each": MemoryBoundKind(20, _adam(foreach=True), **_STEP),
 }
 
 
