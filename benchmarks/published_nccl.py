@@ -22,12 +22,8 @@ from sim.analysis.calibration.fitting.measured_collectives import (
     tables,
 )
 from sim.analysis.calibration.fitting.nccl import (
-    ALL_TO_ALL,
-    BULK,
     HOPS,
-    NVLS,
     RING,
-    STEPS_OF_RING,
     FitStep,
     fitted,
     predictor,
@@ -35,6 +31,10 @@ from sim.analysis.calibration.fitting.nccl import (
 from sim.collectives.libraries.nccl import NcclConstants
 from sim.config import catalog
 
+BULK = ("ring", "touch", "fill.time", "fill.half")
+STEPS_OF_RING = ("launch", "hop.ll", "hop.ll128", "hop.simple", "keeps.ll", "keeps.ll128")
+NVLS = ("nvls", "nvls_hop", "nvls_fill.time", "nvls_fill.half")
+ALL_TO_ALL = tuple(f"all_to_all.{key}" for key in ("share", "touch", "fill.time", "fill.half"))
 ALL, REST = ("all_to_all",), ("all_reduce", "all_gather", "reduce_scatter")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, timed
+from benchmarks.regret import regret
 from sim import run
 from sim.analysis.reliability import failures, goodput
 from sim.analysis.search.evaluate import Evaluator
@@ -23,7 +24,6 @@ from sim.analysis.search.space import space
 from sim.analysis.sweeps.points import axis, points
 from sim.analysis.sweeps.sweep import sweep
 from sim.analysis.sweeps.table import WALL
-from sim.analysis.validation.errors import regret
 from sim.config.units import DAY
 from sim.kind import load
 from sim.parallel.job import Known

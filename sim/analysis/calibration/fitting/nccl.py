@@ -41,10 +41,6 @@ class FitStep:
 
 
 RING = ("launch", "hop.ll128", "hop.simple", "keeps.ll128", "ring", "fill.time", "fill.half")
-BULK = ("ring", "touch", "fill.time", "fill.half")
-STEPS_OF_RING = ("launch", "hop.ll", "hop.ll128", "hop.simple", "keeps.ll", "keeps.ll128")
-NVLS = ("nvls", "nvls_hop", "nvls_fill.time", "nvls_fill.half")
-ALL_TO_ALL = tuple(f"all_to_all.{key}" for key in ("share", "touch", "fill.time", "fill.half"))
 HOPS = ("launch", "hop.ll", "hop.ll128", "hop.simple")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sim.analysis.validation.errors import regret
+from benchmarks.regret import regret
 from sim.analysis.validation.table import records, setup_of
 from sim.config.errors import InputError
 from sim.simulate import answer
