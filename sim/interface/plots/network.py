@@ -19,18 +19,19 @@ from sim.interface.plots.node import (
     DEVICE,
     NIC_LINE,
     SWITCH,
+    WIDTH,
     XY,
     box,
     circle,
     dots,
-    few,
+    finish,
+    label,
     line,
     room,
     row,
 )
 from sim.interface.views.topology import KINDS, rate
 
-_WIDTH = 10.0
 _MOST_ON_CIRCLE, _MOST_GROUPS = 24, 12
 _MOST_IN_DIMENSION = {1: 8, 2: 8, 3: 4}
 _LOCAL, _GLOBAL = "#9e9e9e", "#0072b2"
@@ -54,14 +55,7 @@ def draw_network(axes: Axes, topology: Topology) -> None:
         notes = _rails(axes, topology, network)
     else:
         notes = _tree(axes, topology, network)
-    axes.set_title(f"The network: {KINDS[network.kind]} {network.shape}", fontsize=11)
-    axes.text(_WIDTH / 2, -1.5, "\n".join(notes), ha="center", va="center", fontsize=10)
-    axes.set_xlim(-0.3, _WIDTH + 0.3)
-    axes.set_ylim(-2.2, 7.3)
-
-
-def _spread(count: int) -> list[float]:
-    return [_WIDTH * (i + 0.5) / count for i in range(count)]
+    finish(axes, f"The network: {KINDS[network.kind]} {network.shape}", "\n".join(notes))
 
 
 def _nics_note(network: ClusterNetwork) -> str:
@@ -70,62 +64,42 @@ def _nics_note(network: ClusterNetwork) -> str:
 
 
 def _tree(axes: Axes, topology: Topology, network: ClusterNetwork) -> list[str]:
-    nodes = few(topology.nodes, 6)
-    for node, x in zip(nodes, _spread(len(nodes)), strict=True):
-        if node is None:
-            dots(axes, (x, 1.0))
-            continue
-        line(axes, (x, 1.0), (x, 6.0), NIC_LINE, 2.0, of="nic")
-        box(axes, (x, 1.0), 1.2, 0.8, f"node {node:,}", DEVICE)
+    for node, (x, y) in row(axes, topology.nodes, 1.0, most=6).items():
+        line(axes, (x, y), (x, 6.0), NIC_LINE, 2.0, of="nic")
+        box(axes, (x, y), 1.2, 0.8, f"node {node:,}", DEVICE)
     name = "switch" if network.shape == "switch" else "fat tree of switches"
-    box(axes, (_WIDTH / 2, 6.2), _WIDTH, 0.9, f"{name}, non-blocking", SWITCH, 11)
-    axes.text(
-        _WIDTH / 2,
-        3.6,
-        f"{rate(network.nics * network.bandwidth)} each way",
-        ha="center",
-        fontsize=10,
-        backgroundcolor="white",
-        zorder=2,
-    )
+    box(axes, (WIDTH / 2, 6.2), WIDTH, 0.9, f"{name}, non-blocking", SWITCH, 11)
+    label(axes, 3.6, f"{rate(network.nics * network.bandwidth)} each way")
     return [_nics_note(network)]
 
 
 def _rails(axes: Axes, topology: Topology, network: ClusterNetwork) -> list[str]:
-    nodes = few(topology.nodes, 4)
     tops = row(axes, network.nics, 4.6)
-    for node, x in zip(nodes, _spread(len(nodes)), strict=True):
-        if node is None:
-            dots(axes, (x, 0.8))
-            continue
+    for node, place in row(axes, topology.nodes, 0.8, most=4).items():
         for rail, top in tops.items():
-            line(axes, (x, 0.8), top, _COLOURS[rail % len(_COLOURS)], of="nic")
-        box(axes, (x, 0.8), 1.4, 0.8, f"node {node:,}", DEVICE)
+            line(axes, place, top, _COLOURS[rail % len(_COLOURS)], of="nic")
+        box(axes, place, 1.4, 0.8, f"node {node:,}", DEVICE)
     for rail, top in tops.items():
         line(axes, top, (top[0], 6.6), _COLOURS[rail % len(_COLOURS)], 2.0)
-        box(axes, top, room(network.nics), 0.7, f"rail {rail}", SWITCH)
-    box(axes, (_WIDTH / 2, 6.6), _WIDTH, 0.8, "spine, non-blocking", SWITCH, 11)
+        box(axes, top, 0.9 * room(network.nics), 0.7, f"rail {rail}", SWITCH)
+    box(axes, (WIDTH / 2, 6.6), WIDTH, 0.8, "spine, non-blocking", SWITCH, 11)
     return [_nics_note(network), "NIC j of every node is on rail j"]
 
 
 def _pods(axes: Axes, topology: Topology, network: PodNetwork) -> list[str]:
-    pods = few(topology.pods, 5)
-    room = 0.86 * min(_WIDTH / len(pods), 2.5)
-    for pod, x in zip(pods, _spread(len(pods)), strict=True):
-        if pod is None:
-            dots(axes, (x, 3.4))
-            continue
-        line(axes, (x, 3.4), (x, 6.4), NIC_LINE, 3.0, of="pod")
-        box(axes, (x, 3.4), room, 0.8, f"pod {pod}", SWITCH, 10)
+    width = 0.86 * min(room(topology.pods, most=5), 2.5)
+    for pod, (x, y) in row(axes, topology.pods, 3.4, most=5).items():
+        line(axes, (x, y), (x, 6.4), NIC_LINE, 3.0, of="pod")
+        box(axes, (x, y), width, 0.8, f"pod {pod}", SWITCH, 10)
         first = pod * network.nodes_per_pod
         last = min(first + network.nodes_per_pod, topology.nodes) - 1
-        for side, node in ((-room / 4, first), (room / 4, last)):
-            line(axes, (x + side, 0.9), (x + side, 3.4), NIC_LINE, of="nic")
-            box(axes, (x + side, 0.9), 0.45 * room, 0.8, f"node\n{node:,}", DEVICE)
+        for side, node in ((-width / 4, first), (width / 4, last)):
+            line(axes, (x + side, 0.9), (x + side, y), NIC_LINE, of="nic")
+            box(axes, (x + side, 0.9), 0.45 * width, 0.8, f"node\n{node:,}", DEVICE)
         dots(axes, (x, 1.9))
-    box(axes, (_WIDTH / 2, 6.6), _WIDTH, 0.9, "spine", SWITCH, 11)
+    box(axes, (WIDTH / 2, 6.6), WIDTH, 0.9, "spine", SWITCH, 11)
     up = f"{rate(network.pod_bandwidth)} each way per pod (1:{network.oversubscription:g})"
-    axes.text(_WIDTH / 2, 4.9, up, ha="center", fontsize=10, backgroundcolor="white", zorder=2)
+    label(axes, 4.9, up)
     inside = f"pods of {network.nodes_per_pod} nodes, non-blocking inside"
     return [_nics_note(network), inside]
 
@@ -144,7 +118,7 @@ def _vertex(axes: Axes, place: XY, name: str, size: float, colour: str = DEVICE)
 
 def _circle(axes: Axes, network: CabledNetwork) -> list[str]:
     shown = min(network.vertices, _MOST_ON_CIRCLE)
-    places = circle(shown, (_WIDTH / 2, 3.2), 3.3)
+    places = circle(shown, (WIDTH / 2, 3.2), 3.3)
     for a in range(shown):
         for b in network.neighbours(a):
             if a < b < shown:
@@ -183,7 +157,7 @@ class _TorusGrid:
     def place(self, position: Sequence[float]) -> XY:
         x, y = self.offset(position)
         return (
-            _WIDTH / 2 + self.cell * (x - self.span[0] / 2),
+            WIDTH / 2 + self.cell * (x - self.span[0] / 2),
             3.2 + self.cell * (y - self.span[1] / 2),
         )
 
@@ -236,7 +210,7 @@ def _torus_cable(
 
 def _dragonfly(axes: Axes, network: Dragonfly) -> list[str]:
     groups, routers = min(network.groups, _MOST_GROUPS), network.routers
-    centres = circle(groups, (_WIDTH / 2, 3.1), 3.1)
+    centres = circle(groups, (WIDTH / 2, 3.1), 3.1)
     radius = min(0.8, 2.4 * 3.1 / groups)
     places = [place for centre in centres for place in circle(routers, centre, radius)]
     size = min(0.22, 2.5 * radius / routers)

@@ -15,7 +15,7 @@ XY = tuple[float, float]
 
 DEVICE, SWITCH, NIC, NVLINK = "#9ecae9", "#d9d9d9", "#a6dba0", "#e69f00"
 EDGE, NIC_LINE, INK = "#4d4d4d", "#1b7837", "#222222"
-_WIDTH = 10.0
+WIDTH = 10.0
 _MOST, _FEW = 16, 8  # boxes in a row that can be read; boxes that are drawn if there are more
 
 
@@ -32,12 +32,26 @@ def draw_node(axes: Axes, topology: Topology) -> None:
         places = dict(enumerate(_circle(topology.gpus_per_node)))
         _nvlinks(axes, topology, node, list(places.values()))
     _nics(axes, topology, places)
-    size = min(room(topology.gpus_per_node), 1.0)
+    size = min(0.9 * room(topology.gpus_per_node), 1.0)
     for slot, place in places.items():
         used = slot < topology.gpus
         box(axes, place, size, 0.7, f"GPU\n{slot}", DEVICE if used else "white")
-    axes.set_xlim(-0.3, _WIDTH + 0.3)
+    axes.set_xlim(-0.3, WIDTH + 0.3)
     axes.set_ylim(_floor(topology, node), 7.3)
+
+
+def finish(axes: Axes, title: str, note: str) -> None:
+    """Write a title above and a note below a drawing on axes of width 10."""
+    axes.set_title(title, fontsize=11)
+    axes.text(WIDTH / 2, -1.5, note, ha="center", va="center", fontsize=10)
+    axes.set_xlim(-0.3, WIDTH + 0.3)
+    axes.set_ylim(-2.2, 7.3)
+
+
+def label(axes: Axes, height: float, text: str) -> None:
+    """Write a text over the cables, in the middle of the drawing."""
+    place = {"ha": "center", "fontsize": 10, "backgroundcolor": "white", "zorder": 2}
+    axes.text(WIDTH / 2, height, text, **place)  # type: ignore[arg-type]
 
 
 def _floor(topology: Topology, node: NodeFabric) -> float:
@@ -88,37 +102,37 @@ def dots(axes: Axes, place: XY) -> None:
     axes.text(*place, "...", ha="center", va="center", fontsize=16)
 
 
-def row(axes: Axes, count: int, height: float) -> dict[int, XY]:
-    """Return the places of `count` boxes side by side. If there are too many, draw dots for the
-    omitted boxes."""
-    columns = _columns(count)
-    spots = [(_WIDTH * (at + 0.5) / len(columns), height) for at in range(len(columns))]
+def row(axes: Axes, count: int, height: float, most: int = 0) -> dict[int, XY]:
+    """Return the places of `count` boxes side by side, of `most` at the most (0: as many as can be
+    read). If there are more, draw dots for the omitted boxes."""
+    columns = _columns(count, most)
+    spots = [(WIDTH * (at + 0.5) / len(columns), height) for at in range(len(columns))]
     for number, spot in zip(columns, spots, strict=True):
         if number is None:
             dots(axes, spot)
     return {n: spot for n, spot in zip(columns, spots, strict=True) if n is not None}
 
 
-def room(count: int) -> float:
-    """Return the width of each of `count` boxes in a `row`."""
-    return 0.9 * _WIDTH / len(_columns(count))
+def room(count: int, most: int = 0) -> float:
+    """Return the room of each of `count` boxes in a `row`."""
+    return WIDTH / len(_columns(count, most))
 
 
-def _columns(count: int) -> list[int | None]:
-    return few(count, _MOST if count <= _MOST else _FEW)
+def _columns(count: int, most: int) -> list[int | None]:
+    return few(count, most or (_MOST if count <= _MOST else _FEW))
 
 
 def _circle(slots: int) -> list[XY]:
-    return circle(slots, (_WIDTH / 2, 3.6), 2.4)
+    return circle(slots, (WIDTH / 2, 3.6), 2.4)
 
 
 def _switch(axes: Axes, topology: Topology, node: NodeFabric, places: Sequence[XY]) -> None:
     behind = node.network_through_ports
     for x, y in places:
         line(axes, (x, y), (x, 6.0), EDGE if behind else NVLINK, 2.0, of="port")
-    box(axes, (_WIDTH / 2, 6.2), _WIDTH, 0.9, _fabric_name(node), SWITCH, 11)
+    box(axes, (WIDTH / 2, 6.2), WIDTH, 0.9, _fabric_name(node), SWITCH, 11)
     text = f"{rate(node.bandwidth)} each way per port, {human_seconds(node.latency)} end to end"
-    axes.text(_WIDTH / 2, 4.6, text, ha="center", fontsize=10, backgroundcolor="white", zorder=2)
+    label(axes, 4.6, text)
 
 
 def _fabric_name(node: NodeFabric) -> str:
@@ -127,9 +141,8 @@ def _fabric_name(node: NodeFabric) -> str:
 
 def _nvlinks(axes: Axes, topology: Topology, node: NodeFabric, places: Sequence[XY]) -> None:
     slots = len(places)
-    kind = str(next(iter(topology.links))[0]).partition("-")[
-        0
-    ]  # ports stand for NVLinks that reach any device
+    # Ports stand for NVLinks that reach any device.
+    kind = str(next(iter(topology.links))[0]).partition("-")[0]
     for a, b, count in node.nvlinks(slots):
         line(axes, places[a], places[b], NVLINK, 1.6 * count, of=kind)
     most = max(count for _, _, count in node.nvlinks(slots))
@@ -140,18 +153,18 @@ def _nvlinks(axes: Axes, topology: Topology, node: NodeFabric, places: Sequence[
             f"thin: 1 NVLink, {rate(each)} each way; thick: {most} NVLinks, {rate(most * each)}"
         )
     total = f"{rate(node.bandwidth)} each way per device in all"
-    axes.text(_WIDTH / 2, 6.85, f"{legend}\n{total}", ha="center", va="center", fontsize=10)
+    axes.text(WIDTH / 2, 6.85, f"{legend}\n{total}", ha="center", va="center", fontsize=10)
 
 
 def _nics(axes: Axes, topology: Topology, places: Mapping[int, XY]) -> None:
     network, slots = topology.network, topology.gpus_per_node
     if network is None:
         low = 1.8 if topology.node is not None and topology.node.switched else -0.2
-        axes.text(_WIDTH / 2, low, "no network: a single node", ha="center", fontsize=10)
+        axes.text(WIDTH / 2, low, "no network: a single node", ha="center", fontsize=10)
         return
     if not network.nics:
         text = "cabled to its neighbours directly, without NICs"
-        axes.text(_WIDTH / 2, -0.4, text, ha="center", fontsize=10)
+        axes.text(WIDTH / 2, -0.4, text, ha="center", fontsize=10)
         return
     users = [[s for s in range(slots) if topology.nic_of(s)[1] == j] for j in range(network.nics)]
     for j, place in row(axes, network.nics, 0.0).items():
@@ -162,11 +175,11 @@ def _nics(axes: Axes, topology: Topology, places: Mapping[int, XY]) -> None:
             for slot in places.keys() & set(slots_of_nic):
                 line(axes, places[slot], place, NIC_LINE, of="nic")
         line(axes, place, (place[0], -1.0), NIC_LINE, 2.0, of="nic")
-        label = f"NIC {j}" if len(slots_of_nic) == 1 else f"NIC {j}\n{_names(slots_of_nic, slots)}"
-        box(axes, place, min(room(network.nics), 1.6), 0.7, label, NIC)
+        name = f"NIC {j}" if len(slots_of_nic) == 1 else f"NIC {j}\n{_names(slots_of_nic, slots)}"
+        box(axes, place, min(0.9 * room(network.nics), 1.6), 0.7, name, NIC)
     rates = f"{rate(network.bandwidth)} ({network.bandwidth * 8e-9:g} Gb/s) each way"
     text = f"to the network: {network.nics} x {KINDS[network.kind]}, {rates}"
-    axes.text(_WIDTH / 2, -1.5, text, ha="center", fontsize=10)
+    axes.text(WIDTH / 2, -1.5, text, ha="center", fontsize=10)
 
 
 def _names(users: Sequence[int], slots: int) -> str:

@@ -4,10 +4,22 @@ from matplotlib.axes import Axes
 
 from sim.hardware.cluster.host import Storage
 from sim.hardware.cluster.topology import Topology
-from sim.interface.plots.node import DEVICE, NIC_LINE, SWITCH, XY, box, dots, few, line
+from sim.interface.plots.node import (
+    DEVICE,
+    NIC_LINE,
+    SWITCH,
+    WIDTH,
+    XY,
+    box,
+    finish,
+    label,
+    line,
+    room,
+    row,
+)
 from sim.interface.views.topology import rate, storage_text
 
-_WIDTH, _MOST = 10.0, 4
+_MOST = 4
 _STORE, _CABLE = "#fdd0a2", "#a63603"
 
 
@@ -24,20 +36,19 @@ def draw_storage(axes: Axes, topology: Topology) -> None:
             line(axes, place, (place[0], 3.0), _CABLE, 2.5, of="storage")
         own = f"a network of its own, {rate(storage.bandwidth)} each way per node"
         text = own if storage.bandwidth else "the NICs' network"
-        box(axes, (_WIDTH / 2, 3.0), _WIDTH, 0.9, text, SWITCH, 11)
+        box(axes, (WIDTH / 2, 3.0), WIDTH, 0.9, text, SWITCH, 11)
         said = f"each store {rate(storage.read)} read, {rate(storage.write)} written"
-        axes.text(_WIDTH / 2, 4.5, said, ha="center", fontsize=10, backgroundcolor="w", zorder=2)
+        label(axes, 4.5, said)
     else:
         host = topology.host
         said = f"{rate(host.read)} read, {rate(host.write)} written" if host else ""
-        axes.text(_WIDTH / 2, 5.8, said, ha="center", fontsize=10)
+        axes.text(WIDTH / 2, 5.8, said, ha="center", fontsize=10)
         for x, y in _boxes(axes, nodes, 2.0, "node {}", DEVICE).values():
             line(axes, (x, y), (x, 4.6), _CABLE, 2.5, of="nvme")
             box(axes, (x, 4.8), 1.5, 0.8, "drives", _STORE, 9)
-    axes.set_title("The storage", fontsize=11)
-    axes.text(_WIDTH / 2, -1.2, _note(topology), ha="center", va="center", fontsize=10, wrap=True)
-    axes.set_xlim(-0.3, _WIDTH + 0.3)
-    axes.set_ylim(-2.2, 7.3)
+    finish(axes, "The storage", "")
+    note = storage_text(storage).replace(" for ", "\nfor ")
+    axes.text(WIDTH / 2, -1.2, note, ha="center", va="center", fontsize=10, wrap=True)
 
 
 def _called(storage: Storage) -> str:
@@ -45,21 +56,9 @@ def _called(storage: Storage) -> str:
     return f"{name} {{}}" if storage.nodes else name
 
 
-def _note(topology: Topology) -> str:
-    assert topology.storage is not None, "it has storage"
-    return storage_text(topology.storage).replace(" for ", "\nfor ")
-
-
 def _boxes(axes: Axes, count: int, y: float, name: str, colour: str) -> dict[int, XY]:
     """Draw boxes side by side, with dots for omitted boxes. Return the places of the boxes."""
-    shown = few(count, _MOST)
-    each = _WIDTH / len(shown)
-    places = {}
-    for column, number in enumerate(shown):
-        place = each * (column + 0.5), y
-        if number is None:
-            dots(axes, place)
-            continue
-        places[number] = place
-        box(axes, place, min(0.86 * each, 2.2), 0.9, name.format(f"{number:,}"), colour, 9)
+    places, width = row(axes, count, y, _MOST), min(0.86 * room(count, _MOST), 2.2)
+    for number, place in places.items():
+        box(axes, place, width, 0.9, name.format(f"{number:,}"), colour, 9)
     return places

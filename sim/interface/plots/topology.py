@@ -21,7 +21,19 @@ from sim.engine.routes import Regions
 from sim.hardware.cluster.link_names import link_name, links_named
 from sim.hardware.cluster.topology import Topology
 from sim.interface.plots.network import draw_network
-from sim.interface.plots.node import DEVICE, NIC_LINE, SWITCH, box, dots, draw_node, few, line
+from sim.interface.plots.node import (
+    DEVICE,
+    NIC_LINE,
+    SWITCH,
+    WIDTH,
+    box,
+    draw_node,
+    finish,
+    label,
+    line,
+    room,
+    row,
+)
 from sim.interface.plots.picture import Figure
 from sim.interface.plots.storage import draw_storage
 from sim.interface.views.topology import device_text, heading, rate
@@ -31,7 +43,7 @@ _SHADES = LinearSegmentedColormap.from_list("busy", ["#9aa0a6", "#e69f00", "#d73
 _UNCOUNTED = "#c9cdd2"
 _SCALES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
-_WIDTH, _MOST = 10.0, 6
+_MOST = 6  # regions that are drawn
 STACKED, PANEL = 7.0, 4.2
 """Inches of a stacked picture's width, and of the height of each of its drawings."""
 READABLE = 0.7
@@ -141,22 +153,12 @@ def _share(drawn: str, busy: Mapping[str, float]) -> float:
 def draw_regions(axes: Axes, topology: Topology, regions: Regions) -> None:
     """Draw each region with its nodes and its link to all other regions, on axes of width 10."""
     count = ceil(topology.nodes / regions.nodes)
-    shown = few(count, _MOST)
-    room = _WIDTH / len(shown)
-    for place, number in enumerate(shown):
-        x = room * (place + 0.5)
-        if number is None:
-            dots(axes, (x, 1.5))
-            continue
-        line(axes, (x, 1.5), (x, 6.0), NIC_LINE, 2.0, of="region")
+    width = min(0.86 * room(count, _MOST), 2.2)
+    for number, (x, y) in row(axes, count, 1.5, _MOST).items():
+        line(axes, (x, y), (x, 6.0), NIC_LINE, 2.0, of="region")
         nodes = min(regions.nodes, topology.nodes - number * regions.nodes)
         text = f"region {number}\n{nodes} node" + "s" * (nodes > 1)
-        box(axes, (x, 1.5), min(0.86 * room, 2.2), 1.2, text, DEVICE, 9)
-    box(axes, (_WIDTH / 2, 6.2), _WIDTH, 0.9, "links between regions", SWITCH, 11)
-    said = f"{rate(regions.bandwidth)} each way per region"
-    axes.text(_WIDTH / 2, 3.8, said, ha="center", fontsize=10, backgroundcolor="white", zorder=2)
-    axes.set_title("The regions", fontsize=11)
-    note = f"{human_seconds(regions.latency)} from region to region"
-    axes.text(_WIDTH / 2, -1.5, note, ha="center", va="center", fontsize=10)
-    axes.set_xlim(-0.3, _WIDTH + 0.3)
-    axes.set_ylim(-2.2, 7.3)
+        box(axes, (x, y), width, 1.2, text, DEVICE, 9)
+    box(axes, (WIDTH / 2, 6.2), WIDTH, 0.9, "links between regions", SWITCH, 11)
+    label(axes, 3.8, f"{rate(regions.bandwidth)} each way per region")
+    finish(axes, "The regions", f"{human_seconds(regions.latency)} from region to region")
