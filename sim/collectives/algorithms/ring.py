@@ -99,7 +99,8 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
-    """Hops of one chunk, once or twice around. N of the n hops of a turn are between N nodes."""
+    """Hops of one chunk, once or twice around. In a turn of n hops, N hops are between the N
+    nodes."""
     turns = 2 if kind == "all_reduce" else 1
     total = turns * (shape.ranks - 1)
     between = min(turns * shape.nodes - (turns == 1), total) if shape.nodes > 1 else 0

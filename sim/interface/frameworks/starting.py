@@ -59,4 +59,4 @@ def told(framework: Framework, environment: Mapping[str, str], gpus: int, node: 
         how = " ".join([*(f"{key}={value}" for key, value in environment.items()), how])
     named = f" ({_NAMED}: name of the first node)" * (nodes > 1)
     lacks = f"; FILE still lacks {framework.lacks}" * bool(framework.lacks)
-    return f"start the job on each node; replace words in capitals{named}: {how}{lacks}"
+    return f"run on each node, with the words in capitals replaced{named}: {how}{lacks}"

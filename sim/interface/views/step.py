@@ -73,8 +73,7 @@ def _figures(result: Result) -> Iterator[Figure]:
         attention = ", masked attention included" * (result.inputs.tokens != 1)
         used = (
             f"of the {own[0]} peak{peak}, simulated{attention}; "
-            f"HFU {percent(result.hfu)} counts all executed FLOPs, recomputation too, "
-            "and none that are skipped; "
+            f"HFU {percent(result.hfu)} counts executed FLOPs only, recomputation included; "
             f"{count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
         )
         yield Figure(title="MFU", key="mfu", shown=percent(result.mfu), note=used)

@@ -1,5 +1,5 @@
-"""Which operators does a script run? They are seen below autograd and above fake tensors, once
-DTensors have unfolded."""
+"""Which operators does a script run? The recorder sees them below autograd and above fake
+tensors, after DTensors have become local tensors."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -22,13 +22,14 @@ from sim.jobs.recorded.axes import group_of
 from sim.jobs.recorded.kernels import NAMESPACES, call_of, event_of, is_free, is_product, is_shape
 from sim.jobs.recorded.recording import Operator
 
-# Collectives sent as one: the name of each, and how many lists of tensors there are.
+# Calls that send several collectives as one: the name of a single collective, and how many lists of
+# tensors the call takes.
 _COALESCED = {
     "allreduce_coalesced_": ("allreduce_", 1),
     "allgather_into_tensor_coalesced_": ("_allgather_base_", 2),
     "reduce_scatter_tensor_coalesced_": ("_reduce_scatter_base_", 2),
 }
-_LARGE = 1 << 22  # elements: real tensors on the host are kept below that
+_LARGE = 1 << 22  # elements; smaller tensors on the host stay real
 
 
 def mode(torch: Any, recorder: "Recorder") -> Any:
@@ -54,7 +55,7 @@ class _Function:
     """Facts about an operator that every call of it needs."""
 
     def __init__(self, torch: Any, func: Any) -> None:
-        self.func = func  # as long as this is kept its identity is nobody else's
+        self.func = func  # kept, so no other object gets its `id`
         self.asks_device = func is torch.ops.prim.device.default
         operator = isinstance(func, torch._ops.OpOverload)
         if not operator and "flex_attention" in str(func):
@@ -63,8 +64,8 @@ class _Function:
         self.name = "" if self.passes else func._overloadpacket.__name__
         self.calls = not self.passes and func.namespace in NAMESPACES
         self.free = self.passes or is_free(self.name, view=func.is_view)
-        # Below autograd nobody has unfolded x.to(...) or x.reshape(...), which may copy, and in
-        # inference mode nothing that is composed of other operators and has no kernel of its own.
+        # Some composed operators without a kernel of their own arrive here undecomposed: x.to(...)
+        # and x.reshape(...), which may copy, and in inference mode all of them.
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
         composed = not self.passes and func._can_decompose()
         self.unfolds = composed and not has_kernel(func.name(), "CUDA")
@@ -74,7 +75,7 @@ class _Function:
 
 
 class Recorder:
-    """Writes operators to a log; `line` says which line of the script is at work."""
+    """Writes operators to a log; `line` returns the number of the script's running line."""
 
     def __init__(
         self,
@@ -101,13 +102,13 @@ class Recorder:
         self.group, self.work = c10d.ProcessGroup, c10d.FakeWork
         self.named_group = c10d._resolve_process_group
         self.functions: dict[int, _Function] = {}  # by their identities
-        self.numbers: dict[Any, int] = {}  # of operators in the log, by what they were given
+        self.numbers: dict[Any, int] = {}  # of operators in the log, by the key of a call
         self.forward_lines: dict[int, int] = {}  # by the sequence number of autograd's nodes
         self.numbered = torch.autograd._get_sequence_nr()
-        self.mode: Any = None  # through which it sees operators
+        self.mode: Any = None  # the dispatch mode that calls `dispatched`
 
     def dispatched(self, func: Any, kinds: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operator on fake tensors, and record it if it is the device's."""
+        """Run an operator on fake tensors, and record it if it runs on the device."""
         known = self.functions.get(id(func)) or self._function(func)
         if known.asks_device:
             return args[0].fake_device
@@ -119,7 +120,7 @@ class Recorder:
         if known.unfolds:
             with self.mode:
                 return func.decompose(*args, **kwargs)
-        if known.name == "is_pinned":  # all of the host's memory: nothing asks CUDA for some
+        if known.name == "is_pinned":  # all memory of the host, without asking CUDA
             return True
         if known.calls and known.name == "barrier":
             return self._met_all(func, args, kwargs)
@@ -138,14 +139,14 @@ class Recorder:
         return self.functions[id(func)]
 
     def _of_host(self, args: Any, kwargs: Any) -> bool:
-        """Batches, counters and meshes stay real."""
+        """Whether an operator of the host runs on real tensors (batches, counters, meshes)."""
         device = self.torch.device(kwargs.get("device") or "cpu").type
         sizes = args[0] if args and isinstance(args[0], list | tuple) else ()
         small = not all(isinstance(n, int) for n in sizes) or prod(sizes) < _LARGE
         return device != "cuda" and (device == "meta" or small)
 
     def _value(self, tensor: Any) -> Any:
-        """.item(): the host waits."""
+        """Return what `.item()` returns; the host waits for a value on the device."""
         if tensor.device.type == "cuda":
             self.streams.sync()
         content = self.contents.of(tensor)
@@ -181,7 +182,7 @@ class Recorder:
         return not asked and len({tensor.device.type for tensor in copied} & {"cpu", "cuda"}) > 1
 
     def _aside(self, given: list[Any], made: list[Any], product: bool, line: int) -> bool:
-        """Whether no gradient flows through an operator; products are counted."""
+        """Whether no gradient flows through an operator. If it is a product, it is counted."""
         phase = self.log.phase
         off = self.gradients.line if phase == "forward" else ""
         aside = phase == "forward" and (bool(off) or self.gradients.none_in(given, made))
@@ -199,17 +200,17 @@ class Recorder:
             self.log.track(tensor.untyped_storage(), stream, line, again=again)
 
     def _again(self) -> bool:
-        """Whether a backward pass computes something that will be differentiated, or that its
-        compiled graph takes from the forward pass."""
+        """Whether a backward pass is recomputing: gradients are enabled, or its compiled graph runs
+        a kernel of the forward pass."""
         if self.log.phase != "backward":
             return False
         fused = self.line.fused()
         return bool(self.torch.is_grad_enabled()) or (fused is not None and fused[1])
 
     def _line(self) -> int:
-        """The script's line; in a backward pass that of the operator that is differentiated.
+        """The script's line; in a backward pass, the line whose operator is being differentiated.
 
-        A node of autograd is numbered when it is made, just before its operator runs.
+        Autograd numbers a node when it makes the node, just before the node's operator runs.
         """
         if (fused := self.line.fused()) is not None:
             return fused[0]
@@ -233,14 +234,14 @@ class Recorder:
         return self._there(self.contents.tensors(tree))
 
     def empty(self, size: Any, stride: Any, dtype: Any) -> Any:
-        """Memory that compiled code takes, as it does past the dispatcher."""
+        """Return a tensor in new memory, which compiled code allocates past the dispatcher."""
         device = self.torch.device("cuda", self.torch.cuda.current_device())
         made = self.contents.results.fresh(size, stride, dtype, device)
         self._track([made], self._line())
         return made
 
     def reinterpreted(self, tensor: Any, size: Any, stride: Any, offset: int = 0) -> Any:
-        """Memory that compiled code looks at in another way."""
+        """Return a view of a tensor, which compiled code makes past the dispatcher."""
         given = tensor, size, stride, tensor.storage_offset() + offset
         if type(tensor) is not self.fake:
             return self.torch.as_strided(*given)
@@ -281,7 +282,7 @@ class Recorder:
         results = self.log.results
         storages = [id(tensor.untyped_storage()) for tensor in ins]
         reads = {results.pop(key) for key in storages if key in results}
-        if not self.log.began:  # events before the step count for nothing
+        if not self.log.began:  # no events are recorded before the step
             return
         self.log.add(
             "kernel",
@@ -297,7 +298,8 @@ class Recorder:
         self.log.views = 0
 
     def _called(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """Run a collective or a message to a peer, and record it where it is the device's."""
+        """Run a collective or a message to a peer, and record it if its tensors are on the
+        device."""
         if name == "wait_tensor":  # its shape kernel would copy
             mark = self.log.results.pop(id(args[0].untyped_storage()), 0)
             self.log.add("done", self.streams.current, mark=mark)
@@ -309,7 +311,7 @@ class Recorder:
         self._track(outs, line)
         kind = call_of(name)
         results = outs or self._on_device((args, kwargs))
-        if kind is None or not results:  # among CPUs
+        if kind is None or not results:  # a collective among CPUs
             return out
         named = _named(func, args, kwargs)
         ranks = self._sent(func, kind, named, (args, out), results, line)
@@ -320,8 +322,8 @@ class Recorder:
         return out
 
     def _answered(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """What a collective returns; several that are sent as one have no shape kernel, so the
-        first of them answers."""
+        """Return what a collective returns. A call that sends several collectives as one has no
+        kernel for shapes; the result of its first collective is returned."""
         if name not in _COALESCED:
             return func(*args, **kwargs)
         single, lists = _COALESCED[name]
@@ -331,7 +333,7 @@ class Recorder:
         return getattr(self.torch.ops.c10d, single).default(*first, *rest, *missing)[-1]
 
     def _met_all(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A barrier: NCCL sums a number, and the host waits for it (ProcessGroupNCCL.cpp)."""
+        """Record a barrier: NCCL sums a number, and the host waits (ProcessGroupNCCL.cpp)."""
         out = func(*args, **kwargs)
         group = self._group(_named(func, args, kwargs))
         if self.torch.distributed.get_backend(group) == "gloo":
@@ -349,7 +351,7 @@ class Recorder:
         )
 
     def _call(self, kind: str, group: Any, size: float, line: int, **more: Any) -> int:
-        """Record a collective or a message of a process group; its mark."""
+        """Record a collective or a message of a process group, and return its mark."""
         ranks = tuple(sorted(self.torch.distributed.get_process_group_ranks(group)))
         mark = next(self.log.serial)
         self.log.add(
@@ -368,7 +370,7 @@ class Recorder:
         self, func: Any, kind: str, named: dict[str, Any], ends: tuple[Any, Any],
         results: list[Any], line: int,
     ) -> list[int]:  # fmt: skip
-        """Record a collective or a message; the ranks of its group."""
+        """Record a collective or a message, and return the ranks of its group."""
         args, out = ends
         group = self._group(named)
         ranks: list[int] = self.torch.distributed.get_process_group_ranks(group)
@@ -387,7 +389,7 @@ class Recorder:
         return ranks
 
     def _met(self, kind: str, peer: int, tensor: Any) -> None:
-        """Whole numbers that ranks send one another travel."""
+        """Meet the peer of a message. Whole numbers (shapes) really travel; floats do not."""
         self.exchange.meet(peer)
         if tensor.dtype.is_floating_point or not self.exchange.hub:
             return

@@ -1,7 +1,7 @@
-"""How do recurrent layers run where tensors are fake? As cuDNN's, forward and backward an operator.
+"""How do recurrent layers run on fake tensors? As with cuDNN: an operator each way.
 
-Without cuDNN torch composes them of a few operators a step. Here `lstm`, `gru`, `rnn_tanh` and
-`rnn_relu` call `_cudnn_rnn` as torch does on a GPU (aten/src/ATen/native/cudnn/RNN.cpp,
+Without cuDNN, torch composes each time step of several operators. Here `lstm`, `gru`, `rnn_tanh`
+and `rnn_relu` call `_cudnn_rnn` as torch does on a GPU (aten/src/ATen/native/cudnn/RNN.cpp,
 `_cudnn_impl`; autocast casts to fp16, aten/src/ATen/cudnn/AutocastRNN.cpp). Weights are taken to
 lie in one buffer, as modules put them.
 """
@@ -16,13 +16,13 @@ from sim.jobs.capturing.patches import Patches
 
 # cuDNN's numbers (cudnnRNNMode_t).
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
-# States that a layer keeps for each unit and step beside its output: gates, and LSTM's cell state
-# or the part of GRU's new gate that the state makes.
+# Numbers that a layer keeps beside its output, for each unit and time step: the gates, and LSTM's
+# cell state, or the part of GRU's new gate that comes from the hidden state.
 _KEPT = {0: 0, 1: 0, 2: 5, 3: 4}
 _NOTE = (
     "recurrent layers are recorded as cuDNN's standard algorithm: persistent kernels, which torch "
-    "takes for some layers in fp16, are faster; the host's launches of its kernels are an upper "
-    "bound, as each is taken to cost an operator's; the memory that it keeps is a lower bound"
+    "takes for some layers in fp16, are faster; the host's time is an upper bound (each launch "
+    "is taken to cost an operator's); the memory kept for the backward pass is a lower bound"
 )
 
 
@@ -30,7 +30,7 @@ def install(torch: Any, patches: Patches, note: Callable[[str], int]) -> None:
     """Patch the functions of `torch`, and give the shapes of cuDNN's operators."""
     library = torch.library.Library("aten", "IMPL", "Meta")
     patches.also(library._destroy)
-    with warnings.catch_warnings(action="ignore"):  # torch's own keeps nothing for backward
+    with warnings.catch_warnings(action="ignore"):  # torch's meta kernel keeps no reserve space
         library.impl("_cudnn_rnn", partial(_forward, torch), allow_override=True)
         library.impl("_cudnn_rnn_backward", _backward, allow_override=True)
     patches.set(torch.nn.RNNBase, "flatten_parameters", lambda _: None)
@@ -45,7 +45,7 @@ def _function(torch: Any, usual: Any, mode: int, note: Callable[[str], int]) -> 
         cudnn = torch._C._get_cudnn_enabled() and input.device.type == "cuda" and input.numel()
         if not cudnn or kwargs:
             return usual(input, *args, **kwargs)
-        if not isinstance(args[2], bool):  # sizes of batches, states, weights
+        if not isinstance(args[2], bool):  # arguments for packed sequences
             fault = "recurrent layers on packed sequences have no cost here"
             raise InputError("sim capture", fault, "give them padded sequences")
         note(_NOTE)
@@ -70,8 +70,8 @@ def _forward(
     hidden: int, projection: int, layers: int, batch_first: bool, dropout: float, train: bool,
     both: bool, *_: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Output, last states, and the reserve space: what a backward pass cannot do without. cuDNN
-    says its size on a device only (cudnnGetRNNTempSpaceSizes)."""
+    """Return the output, the last states, and the reserve space, which the backward pass reads. Its
+    size is the least possible: cuDNN tells its own only on a device (cudnnGetRNNTempSpaceSizes)."""
     directions = 1 + both
     out = input.new_empty(*input.shape[:2], directions * hx.shape[-1])
     each = input.shape[0] * input.shape[1] * directions
@@ -84,7 +84,7 @@ def _forward(
 def _backward(
     input: Any, weight: Any, stride: int, buffer: Any, hx: Any, cx: Any, *rest: Any
 ) -> tuple[Any, ...]:
-    """Gradients of input, states and weights that are asked for; `rest[10]` is `train`."""
+    """Return the requested gradients of input, states and weights; `rest[10]` is `train`."""
     if not rest[10]:
         raise RuntimeError("cudnn RNN backward can only be called in training mode")
     made = [

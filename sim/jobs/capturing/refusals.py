@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sim.config.errors import InputError
 
-# What an error says, and what to do about it.
+# Words of an error, and what to do about it.
 _HINTS = {
     "_pack_padded_sequence": "give recurrent layers padded sequences: packed ones have no cost",
     "SparseTensorImpl": "give embeddings dense gradients (sparse=False): sparse ones have no cost",
@@ -17,9 +17,9 @@ _HINTS = {
     "DynamicOutputShapeException": "make its shape independent of the data (masks as products)",
     "inductorerror": "leave torch.compile out: TORCH_COMPILE_DISABLE=1 sim capture ...",
     "used torch.compile": "torch does not compile stages of a schedule that splits backward passes",
-    "flex_attention": "torch.compile it, with Triton installed (no kernel of it is run)",
+    "flex_attention": "torch.compile it, with Triton installed (Triton's kernels are not run)",
     "No module named 'triton": "pip install triton: scripts import it, none of its kernels is run",
-    "triton": "leave Triton kernels that multiply out: use torch's own operators",
+    "triton": "use torch's own operators in place of Triton kernels that multiply",
     "'_scatter'": "use DistributedDataParallel in place of DataParallel",
     "CUDAGraph": "leave the script's own CUDA graphs out, or torch.compile(mode='reduce-overhead')",
     "No module named 'transformer_engine": "choose layers of torch: Transformer Engine's are not "
@@ -38,25 +38,26 @@ _OURS = str(Path(__file__).parents[1])
 
 
 def of_script(file: str, folder: str) -> bool:
-    """Whether a source file is the user's; the script may be part of a package."""
+    """Whether a source file is the user's: it lies in `folder`, and in no installed package unless
+    the folder itself does."""
     folder = folder.rstrip("/") + "/"
     others = "site-packages" in file.removeprefix(folder)
     return file.startswith(folder) and not others and not file.startswith(_OURS)
 
 
-# Where torch says what shapes, dtypes and devices an operator takes, and how it is called there.
+# Files of torch in which operators are called, and check their shapes, dtypes and devices.
 _CHECKS = tuple(
     f"/torch/{part}"
     for part in ("__init__.py", "_meta_registrations.py", "_refs/", "_prims/", "_prims_common/",
                  "_decomp/", "_subclasses/fake_impls.py", "_ops.py")
 )  # fmt: skip
-_REFUSED = {"RuntimeError", "ValueError", "IndexError", "TypeError"}  # what it refuses, is refused
-_OF_DEVICES = "FakeTensorDeviceMismatchError"  # by a device, too
+_REFUSED = {"RuntimeError", "ValueError", "IndexError", "TypeError"}  # errors of such a check
+_OF_DEVICES = "FakeTensorDeviceMismatchError"  # the error of a check of devices
 
 
 def shown(error: Exception, folder: str) -> str:
-    """An exception of a script in a folder as Python shows it: without the frames in which the
-    script runs, and those in which an operator does."""
+    """Return an exception of a script in a folder as Python prints it, without the frames of `sim`
+    that run the script and without torch's frames inside an operator."""
     others = ("_subclasses/", "_compile.py", "_dynamo/eval_frame.py", "utils/_")
     inner = (*_CHECKS, *(f"/torch/{part}" for part in others), "/click/")
     told = traceback.TracebackException.from_exception(error)
@@ -76,7 +77,7 @@ def shown(error: Exception, folder: str) -> str:
 
 def _own(error: Exception, folder: str) -> bool:
     """Whether an exception is the script's: raised in Python by the script or a library, or by the
-    checks of an operator, and not by what stands in for the device."""
+    checks of an operator, and not by code that stands in for the device."""
     *_, last = traceback.extract_tb(error.__traceback__)
     kind = type(error).__name__
     if of_script(last.filename, folder):
@@ -90,8 +91,8 @@ def _own(error: Exception, folder: str) -> bool:
 
 @contextmanager
 def refused(script: str, folder: str) -> Iterator[None]:
-    """Turn what cannot be recorded into an `InputError` that names the script's last line in the
-    traceback. Other exceptions are the script's, and pass."""
+    """Turn an exception that shows that a script cannot be recorded into an `InputError` with the
+    script's last line in the traceback. The script's own exceptions pass."""
     try:
         yield
     except InputError:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-_UNTOLD, _VIEW = object(), object()  # no answer is known; the kernel for shapes tells it
-# Operators whose results share memory with what they are given, though torch does not say so.
+_UNTOLD, _VIEW = object(), object()  # no answer is known; the result is a view
+# Operators whose results share memory with an argument, though torch does not call them views.
 _SHARES = ("_unsafe_view",)
 
 
@@ -50,7 +50,7 @@ class ResultCache:
             else core._set_throw_on_mutable_data_ptr
         )
         self._answers: dict[Any, Any] = {}
-        self._states: dict[Any, dict[str, Any]] = {}  # what a new fake tensor of a device knows
+        self._states: dict[Any, dict[str, Any]] = {}  # attributes of a new fake tensor, by device
         plain = (int, float, bool, complex, str, type(None), torch.dtype, torch.device)
         self._plain = {*plain, torch.layout, torch.memory_format}
 
@@ -92,7 +92,7 @@ class ResultCache:
         if asked is not None and func.namespace == "aten":
             given: list[Any] = []
             again = self.asked(func, args, kwargs, given)
-            if again == asked and self._lasts(func, given):  # else it has changed a shape
+            if again == asked and self._lasts(func, given):  # otherwise it has changed a shape
                 answer = self._answer(func, out, args, kwargs, given)
                 if answer is not _UNTOLD:
                     self._answers[asked] = answer
@@ -133,7 +133,7 @@ class ResultCache:
         return fake and len({id(tensor.untyped_storage()) for tensor in several}) == 1
 
     def _fresh(self, tensor: Any, taken: set[int]) -> bool:
-        """Whether a result just fills memory that nobody else has."""
+        """Whether a result exactly fills memory that no other tensor uses."""
         ends = (
             sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)) + 1
         )
@@ -172,7 +172,8 @@ class ResultCache:
             return self._faked(empty, state)
 
     def viewed(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """The result of a view of the fake tensor that is its first argument."""
+        """Return the result of an operator that makes views of a fake tensor, its first
+        argument."""
         with self.in_kernel(self.mode):
             out = func(*args, **kwargs)
         state = self._state(args[0].fake_device)
@@ -190,6 +191,6 @@ class ResultCache:
             dispatch_device=True,
             device_for_backend_keys=state.get("_fake_device") or state["fake_device"],  # torch 2.11
         )
-        self._guard(fake)  # against looking at content
+        self._guard(fake)  # against reads of its content
         fake.__dict__.update(state)
         return fake

@@ -13,8 +13,8 @@ from sim.config.errors import InputError
 from sim.config.schema import validate
 from sim.model.experts.routing import Routing, shares
 
-_LAWS = {"zipf": "exponent", "dirichlet": "alpha"}  # with the number that a text may give
-_MOST = 4096  # experts; the largest of more scores is no router's choice
+_LAWS = {"zipf": "exponent", "dirichlet": "alpha"}  # with the parameter that a text may set
+_MOST = 4096  # experts; a top-k of more scores is not a router's
 
 
 def routing_of(text: str) -> Routing:
@@ -46,15 +46,15 @@ def _number(text: str, where: str) -> float:
 
 class Router:
     """Chooses experts. Layers are told apart by their modules: a layer that runs again chooses the
-    same."""
+    same experts."""
 
     def __init__(self, torch: Any, routing: Routing) -> None:
         self.torch, self.routing = torch, routing
         self._layers: dict[int, int] = {}
 
     def chosen(self, shape: tuple[int, ...], dim: int, k: int) -> Any:
-        """The `k` largest along a dimension of scores of a shape, as indices; None where they are
-        no router's."""
+        """Return the indices of `k` chosen experts along dimension `dim` of scores of this shape;
+        None if these are not the scores of a router."""
         shape, dim = tuple(map(int, shape)), dim % max(len(shape), 1)
         if not shape or not k < shape[dim] <= _MOST:
             return None
@@ -63,7 +63,8 @@ class Router:
         return self.torch.from_numpy(picks).reshape(*others, k).movedim(-1, dim)
 
     def _layer(self) -> int:
-        """The number of the module that asks, in the order in which they first do."""
+        """The number of the module that asks; modules are numbered in the order of their first
+        request."""
         frame: Any = sys._getframe(1)
         while frame is not None:
             module = frame.f_locals.get("self")
@@ -75,10 +76,10 @@ class Router:
 
 @lru_cache(maxsize=256)
 def _picks(routing: Routing, experts: int, k: int, tokens: int, layer: int) -> NDArray[np.int64]:
-    """Different experts for each token, so that each expert is chosen as often as its share says,
-    to within one token.
+    """Return `k` different experts for each token. Each expert is chosen as often as its share
+    says, to within one token.
 
-    Systematic sampling (Madow 1949): expert e is a stretch of length k p_e of a line, at most 1.
+    Systematic sampling (Madow 1949): expert e is a stretch of a line, of length k p_e, at most 1.
     Token t takes the stretches at (t + 1/2) / tokens + 0, 1, ... k - 1.
     """
     ends = np.cumsum(_chances(_shares(routing, experts, layer), k))

@@ -1,8 +1,8 @@
-"""Packages of CUDA kernels that scripts import, where they are not installed: flash-attn.
+"""A stand-in for flash-attn, for scripts that import it where it is not installed.
 
-The kernels are those of torch's own fused attention: the same algorithm (Dao 2023), so that shapes,
-FLOPs and what is kept for the backward pass are the same. Its tensors are [batch, length, heads,
-width], torch's [batch, heads, length, width].
+Its functions call torch's own fused attention. The algorithm is the same (Dao 2023), so shapes,
+FLOPs and the tensors kept for the backward pass are the same. Tensors of flash-attn are [batch,
+length, heads, width], and torch's are [batch, heads, length, width].
 """
 
 import sys
@@ -14,7 +14,7 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.jobs.capturing.patches import Patches
 
-_VERSION = "2.8.3"  # whose signatures these are
+_VERSION = "2.8.3"  # of flash-attn, whose signatures these are
 
 
 def install(torch: Any, patches: Patches, note: Callable[[str], int]) -> None:
@@ -76,11 +76,11 @@ def _functions(torch: Any) -> dict[str, Callable[..., Any]]:
         q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int,
         max_seqlen_k: int, *args: Any, **kwargs: Any,
     ) -> Any:  # fmt: skip
-        """Sequences one behind the other: as many of the same length."""
+        """Attention of sequences in a row, all of the same length."""
         sequences = len(cu_seqlens_q) - 1
         if sequences * max_seqlen_q != len(q) or sequences * max_seqlen_k != len(k):
             fault = "flash_attn of sequences of unequal lengths has no cost here"
-            raise InputError("sim capture", fault, "let all sequences of a batch be as long")
+            raise InputError("sim capture", fault, "give all sequences of a batch the same length")
         q, k, v = (tensor.unflatten(0, (sequences, -1)) for tensor in (q, k, v))
         return flash_attn_func(q, k, v, *args, **kwargs).flatten(0, 1)
 

@@ -1,10 +1,10 @@
 """Which step is recorded? A step lies between the ends of two of the script's updates.
 
-An update is one or several optimizer steps behind a backward pass. Where optimizers take turns, a
-step holds an update by each. The second step is recorded if it has the products of the first and no
-others, and waits for the device where the first does; else steps are compared, and the step that is
-most common is recorded. A script may mark the ends of its steps itself (`sim.step()`, a profiler's
-steps, NVTX ranges).
+An update is one or several optimizer steps after a backward pass. If optimizers take turns, a step
+holds an update of each. The second step is recorded if it has the matrix products of the first and
+no others, and waits for the device only where the first does. Otherwise several steps are compared,
+and a step of the most common kind is recorded. A script may mark the ends of its steps
+itself (`sim.step()`, a profiler's steps, NVTX ranges).
 """
 
 from collections import Counter
@@ -28,17 +28,17 @@ from sim.program.actions import Kind
 _MOST_PASSES = 1024  # backward passes of a script that has no optimizer
 _MOST_STEPS = 5  # that are compared
 _MOST_TURNS = 8  # updates within which every optimizer steps
-_UNENDED = "use a torch.optim.Optimizer, or call sim.step() behind each step"
-ASIDE = "what learns nothing"  # how keys of products begin through which no gradient flows
+_UNENDED = "use a torch.optim.Optimizer, or call sim.step() after each step"
+ASIDE = "parts without a gradient"  # begins the keys of products through which no gradient flows
 
 
 class Enough(BaseException):
-    """The step that counts has ended."""
+    """Raised when the step to record has ended."""
 
 
 @dataclass
 class _Update:
-    """Steps of optimizers behind a backward pass, and where they end."""
+    """Steps of optimizers after a backward pass, and the place in the log where they end."""
 
     optimizers: list[int] = field(default_factory=list)
     end: Cut | None = None
@@ -46,7 +46,7 @@ class _Update:
 
 @dataclass(frozen=True)
 class _Step:
-    """Where a step ends, and the products from the end of the step before."""
+    """The end of a step in the log, and the step's matrix products and waits."""
 
     end: Cut
     products: Counter[str]
@@ -63,8 +63,8 @@ class _Step:
 
 
 class StepCounter:
-    """Counts updates; a step of an optimizer within another step counts with it. `asked` are the
-    first and the last step to record, counted from 1."""
+    """Counts updates and steps. A step that an optimizer takes inside another optimizer's step
+    belongs to the outer one. `asked` are the first and the last step to record, counted from 1."""
 
     def __init__(self, torch: Any, log: Log, asked: tuple[int, int] | None = None) -> None:
         self.torch, self.log, self.asked, self.parameters = torch, log, asked, 0
@@ -89,7 +89,8 @@ class StepCounter:
 
     @contextmanager
     def counted(self, marked: str = "") -> Iterator[None]:
-        """Raises `Enough` when the step that counts has ended; `marked` says what marks steps."""
+        """Count steps in this context. Raises `Enough` when the step to record has ended. `marked`
+        names the marks of steps (`Choices.marks`)."""
         from torch.optim.optimizer import (
             register_optimizer_step_post_hook,
             register_optimizer_step_pre_hook,
@@ -130,7 +131,8 @@ class StepCounter:
                 hook.remove()
 
     def _passed_back(self) -> None:
-        """A backward pass has ended. Raises `InputError` where no optimizer will ever step."""
+        """Count a backward pass that has ended. Raises `InputError` if there is no optimizer after
+        many passes."""
         self._passes += 1
         self.log.backwards += 1
         if self._passes == _MOST_PASSES and not self._made and not self._marked:
@@ -138,7 +140,7 @@ class StepCounter:
             raise InputError("the script", fault, _UNENDED)
 
     def _stepped(self, optimizer: int) -> None:
-        """An optimizer's step has ended."""
+        """Add an optimizer's step, which has ended, to its update."""
         log = self.log
         log.phase = "forward"
         self._name_parts(log)
@@ -157,13 +159,14 @@ class StepCounter:
             self._take_turns()
 
     def _whole(self, update: _Update) -> bool:
-        """Whether an update is like the first, by as many optimizers."""
+        """Whether an update is complete: it has the first update's number of optimizer steps, and
+        ends with the same optimizer."""
         first = self._updates[0].optimizers
         return update.optimizers[-1] == first[-1] and len(update.optimizers) >= len(first)
 
     def _take_turns(self) -> None:
-        """A step ends once every optimizer has had its turn. Optimizers that let many updates pass
-        take none: they are forgotten, and updates are steps from here on."""
+        """End the step once every optimizer has stepped. Optimizers that have not stepped in
+        `_MOST_TURNS` updates are forgotten, and the first step is taken to end here."""
         idle = [optimizer for optimizer in self._made if id(optimizer) not in self._turns]
         if not idle:
             self._ended()
@@ -172,12 +175,12 @@ class StepCounter:
             self._begin_again()
 
     def _begin_again(self) -> None:
-        """All up to here is the first step, which is not recorded: it holds the set-up."""
+        """Count all work so far as the first step, which holds the set-up and is not recorded."""
         self._steps.clear()
         self._ended()
 
     def _mark(self) -> None:
-        """The script says that a step has ended."""
+        """End a step because the script marks its end."""
         if not self._marked:
             self._marked = True
             self._begin_again()
@@ -197,7 +200,7 @@ class StepCounter:
         enough = not first and self._enough()
         if enough or len(self._steps) == 2:
             weights = self.weights()
-            for note in forgotten(weights):  # while the model is there
+            for note in forgotten(weights):  # while the model exists
                 log.notes.number(note)
             self.parameters = of_model(weights) or self.parameters
         if enough:
@@ -205,8 +208,8 @@ class StepCounter:
             raise Enough
 
     def _waited(self) -> None:
-        """The first step ends before what stands behind its update: the second one is as usual as
-        soon as the third waits for the device where it did."""
+        """Stop once the third step has waited at all lines at which the second waited, but not the
+        first. Code after the first update belongs to the second step, so its waits are usual."""
         if self._doubted and self._doubted <= self.log.waits:
             self.log.over = True
             raise Enough
@@ -225,8 +228,8 @@ class StepCounter:
         return again or len(rest) == _MOST_STEPS
 
     def choose(self, script: str, longer: str = "") -> None:
-        """Keep the step that counts alone. Raises `InputError` where it did not end; `longer` is
-        what may let the script take more steps."""
+        """Keep only the step to record. Raises `InputError` if it has not ended; `longer` is an
+        option that may let the script take more steps."""
         first, last = self._chosen(script, longer)
         self.log.between(self._steps[first - 2].end, self._steps[last - 1].end)
 
@@ -255,7 +258,7 @@ class StepCounter:
         for number, step in enumerate(rest, 2):
             if step.products != best.products:
                 added = {at: n for at, n in step.products.items() if n > best.products[at]}
-                what = ", ".join(f"{n:,} in {at}" for at, n in added.items()) or "fewer than that"
+                what = ", ".join(f"{n:,} in {at}" for at, n in added.items()) or "fewer"
                 self.log.notes.number(
                     f"step {chosen} is recorded; step {number} runs other products ({what}): "
                     f"--step {number} records it"
@@ -326,9 +329,9 @@ def _kind(step: _Step) -> tuple[frozenset[tuple[str, int]], frozenset[int]]:
 
 
 def install_pipelining(patches: Patches, log: Log) -> None:
-    """Record the work of a pipeline stage in one of `_METHODS` as part of that pass.
+    """Record the operators that run in one of `_METHODS` of a pipeline stage as part of its pass.
 
-    All of torch's schedules run passes by them (torch/distributed/pipelining/stage.py);
+    All of torch's schedules run passes by these methods (torch/distributed/pipelining/stage.py);
     `backward_one_chunk` leaves the gradients of weights to `backward_weight_one_chunk` where
     `full_backward` is false.
     """

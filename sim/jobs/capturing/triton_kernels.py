@@ -1,7 +1,7 @@
 """What do a script's own Triton kernels cost? They are not run.
 
-A kernel is taken to move each of its tensors once, unless it says its bytes itself (Triton's
-`launch_metadata`). A kernel that multiplies (`tl.dot`) is refused: nobody says its FLOPs.
+A kernel is taken to move each of its tensors once, unless its `launch_metadata` (of Triton) states
+its bytes. A kernel that multiplies (`tl.dot`) is refused, because its FLOPs are unknown.
 """
 
 import ast
@@ -18,7 +18,7 @@ from sim.jobs.recorded.recording import Operator
 
 
 def install(torch: Any, patches: Patches, launched: Launched, note: Callable[[str], int]) -> None:
-    """Record launches in place of compiling kernels; `note` is told of each kernel once."""
+    """Record launches in place of compiling kernels. `note` gets a sentence on each kernel."""
 
     def run(kernel: Any, *args: Any, grid: Any = None, warmup: bool = False, **named: Any) -> None:
         name = kernel.fn.__name__
@@ -34,7 +34,7 @@ def install(torch: Any, patches: Patches, launched: Launched, note: Callable[[st
         stored = written(kernel.src) or set(tensors)
         writes = [tensor for name, tensor in tensors.items() if name in stored]
         moved = list(tensors.values())
-        note(f"Triton kernel {name}: {'bytes as it says' if kernel.launch_metadata else _ONCE}")
+        note(f"Triton kernel {name}: {'bytes as declared' if kernel.launch_metadata else _ONCE}")
         launched(lambda: _operator(kernel, moved, grid, given), moved, writes)
 
     def tuned(tuner: Any, *args: Any, **named: Any) -> None:
@@ -51,13 +51,13 @@ _ONCE = "taken to move each of its tensors once"
 
 
 def written(source: str) -> set[str]:
-    r"""The arguments through which a kernel stores, by way of its variables.
+    r"""Return the arguments through which a kernel stores, directly or by variables.
 
     >>> sorted(written("def copy(x, y, n):\n at = y + n\n tl.store(at, tl.load(x + n))"))
     ['n', 'y']
     """
     (function,) = ast.parse(source.strip()).body[-1:]
-    made: dict[str, set[str]] = {}  # of which names a variable is made
+    made: dict[str, set[str]] = {}  # names from which each variable is computed
     stores: set[str] = set()
     for node in ast.walk(function):
         if isinstance(node, ast.Assign | ast.AugAssign) and node.value is not None:
@@ -80,7 +80,7 @@ def _names(tree: ast.AST) -> set[str]:
 
 
 def _pointers(tree: ast.AST) -> set[str]:
-    """The names of an expression that may be pointers: what is loaded is a value."""
+    """Return the names in an expression that may be pointers; a loaded value is not a pointer."""
     if isinstance(tree, ast.Call) and ast.unparse(tree.func).endswith("load"):
         return set()
     if isinstance(tree, ast.Name):
@@ -89,7 +89,7 @@ def _pointers(tree: ast.AST) -> set[str]:
 
 
 def _operator(kernel: Any, tensors: list[Any], grid: Any, given: dict[str, Any]) -> Operator:
-    """A launch; all that it moves counts as read."""
+    """Return the operator of a launch; all bytes that the launch moves count as read."""
     inputs = tuple(map(tensor_of, tensors))
     if kernel.launch_metadata is not None:
         said = kernel.launch_metadata(grid, SimpleNamespace(name=kernel.fn.__name__), given)

@@ -1,9 +1,8 @@
-"""What is the host told where it asks for a value that nobody computes?
+"""What does a script get when it reads a value that nobody computes?
 
-A healthy run's answer where there is one (`healthy`: nothing is infinite; what a script asserts
-holds). Any other value is made
-up, and what the script decides by it is noted with its line. `--value train.py:119=true` says what
-the value is there.
+It gets the answer of a healthy run if such an answer is known: no number is infinite (`healthy`),
+and the script's assertions hold. Any other value is made up. If the script then decides by a
+made-up value, a note names the line. `--value train.py:119=true` sets the value at a line.
 """
 
 from collections import Counter
@@ -17,12 +16,13 @@ from sim.jobs.capturing.lines import text_of
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 
-# A line that decides so often without an update ends the capture. One whose value is not given ends
-# it sooner, after so many operators (minutes of the host) without an update or a backward pass.
+# A line that makes `_MOST_ASKED` decisions without an update ends the capture. If its value is not
+# given, `_SOON_ASKED` decisions and `_OPERATORS` operators (minutes of the host) without an update
+# or a backward pass are enough.
 _MOST_ASKED, _SOON_ASKED, _OPERATORS = 20_000, 50, 250_000
-_SEVERAL = 4  # times that are worth to be told of while it goes on
+_SEVERAL = 4  # decisions of a line before progress messages name it
 _NAMED = 8  # lines of a message
-# What comes out where a tensor is compared with itself, and with infinity.
+# Results of comparing a tensor with itself, of comparing it with infinity, and of tests.
 _ITSELF = {"eq": True, "ge": True, "le": True, "ne": False, "gt": False, "lt": False}
 _INFINITY = {"eq": False, "ne": True}
 _ASKED = {"isnan": False, "isinf": False, "isposinf": False, "isneginf": False, "isfinite": True}
@@ -33,8 +33,8 @@ _ARITHMETIC = (*(f"__{r}{name}__" for name in _SUMS for r in ("", "r")), "__neg_
 
 
 def healthy(name: str, args: Sequence[Any], real: Callable[[Any], Any]) -> bool | None:
-    """What an operator answers where all numbers are finite; None where that does not say it.
-    `real` gives the content of a tensor, None where it is unknown.
+    """Return the result of an operator if all numbers are finite; None if this does not determine
+    the result. `real` returns the content of a tensor, or None if it is unknown.
 
     >>> healthy("ne", (0.0, float("inf")), lambda tensor: None)
     True
@@ -57,7 +57,7 @@ def healthy(name: str, args: Sequence[Any], real: Callable[[Any], Any]) -> bool 
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two tensors are one, perhaps by way of views."""
+    """Whether two tensors are the same object, or equal views of the same memory."""
     if one is other:
         return True
     if not (hasattr(one, "untyped_storage") and hasattr(other, "untyped_storage")):
@@ -72,8 +72,8 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def values_of(texts: Sequence[str]) -> dict[str, float]:
-    """What values are on lines, numbers or what is decided: "train.py:119=false". Raises
-    `InputError`.
+    """Return the values of lines, by line. A text ("train.py:119=false") sets a number that the
+    line reads, or the decision that it makes. Raises `InputError`.
 
     >>> values_of(["train.py:119=false", "train.py:7=2.5"])
     {'train.py:119': False, 'train.py:7': 2.5}
@@ -88,13 +88,14 @@ def values_of(texts: Sequence[str]) -> dict[str, float]:
             place = ""
         file, _, line = place.rpartition(":")
         if not file or not line.isdigit():
-            remedy = "write one such as train.py:119=false or train.py:7=2.5"
-            raise InputError(f"--value {text}", "is no value of a line", remedy)
+            remedy = "write FILE:LINE=VALUE, such as train.py:119=false or train.py:7=2.5"
+            raise InputError(f"--value {text}", "is not the value of a line", remedy)
     return found
 
 
 class _Decisions:
-    """How `often` each line has decided by unknown values since what `renew` is told of changed."""
+    """Counts how `often` each line has decided by unknown values. The counts begin anew whenever
+    `since` (the number of updates, or of updates and backward passes) changes."""
 
     def __init__(self) -> None:
         self.often = Counter[str]()
@@ -107,29 +108,32 @@ class _Decisions:
             self.often.clear()
 
     def count(self, place: str, since: object, seen: int) -> tuple[int, int]:
-        """Decisions of a line, with this one, and operators until it."""
+        """Count a decision of a line. Return how many it has made, and how many operators have run
+        since the counts began."""
         self.renew(since, seen)
         self.often[place] += 1
         return self.often[place], seen - self._seen
 
 
 class UnknownValues:
-    """Makes values up; `given` says what they are, by lines of the script in a `folder`: a number
-    of a value that is read there, true or false of what is decided. `place` is the line at work."""
+    """Makes up unknown values. `given` holds the user's values by line of the script in `folder`: a
+    number if the line reads a value, true or false if it decides. `place` returns the running
+    line."""
 
     def __init__(
         self, log: Log, place: Callable[[], str], given: Mapping[str, float], folder: str
     ) -> None:
         self.log, self.place, self.given, self.folder = log, place, given, folder
-        self.asked: dict[str, None] = {}  # lines that ask for values, in their order
-        self.last = ""  # how what was decided last is turned round, where nothing is given
-        self.made_up = False  # the value that was asked for last
+        self.asked: dict[str, None] = {}  # lines that asked for values, in order
+        self.last = ""  # the option that reverses the last decision by a made-up value
+        self.made_up = False  # whether the value that was read last is made up
         self._decided_at: set[str] = set()
         self._in_update, self._in_pass = _Decisions(), _Decisions()
         self._kinds = {kind: self._unknown(kind) for kind in (int, float)}
 
     def of(self, dtype: Any) -> float | int | bool:
-        """A value of a type of torch. Raises `InputError` where another kind is given."""
+        """Return a value of a torch dtype. Raises `InputError` if the user gives a value of another
+        kind for the line."""
         self.made_up = True
         place = self.place()
         if str(dtype) == "torch.bool":
@@ -146,7 +150,7 @@ class UnknownValues:
         return int(number)
 
     def install(self, torch: Any, patches: Patches) -> None:
-        """Values that are made up say so when they are compared."""
+        """Patch `Tensor.item` and `torch.tensor`: comparisons with a made-up number are noted."""
         usual = torch.Tensor.item
 
         def item(tensor: Any) -> Any:
@@ -159,23 +163,24 @@ class UnknownValues:
         _read_tensors(torch, patches)
 
     def check_used(self, *, alone: bool) -> None:
-        """Raises `InputError` for a line at which no value was asked for; notes it where other
-        ranks, which may ask, are recorded, too."""
+        """Raise `InputError` if a value is given for a line that asked for none, or true or false
+        for a line that only reads a number. A line that asked for none is only noted if other ranks
+        are recorded (not `alone`), as they may ask."""
         lines = [line for line in self.asked if line != self.log.line(-1)]
         named = ", ".join(lines[:_NAMED]) + ", ..." * (len(lines) > _NAMED)
         for line in sorted(self.given.keys() - self.asked.keys()):
             where, fault = f"--value {line}", "no unknown value is read or decides there"
             if alone:
-                raise InputError(where, fault, f"some are at {named}" if named else "leave it out")
+                raise InputError(where, fault, f"name {named}" if named else "leave it out")
             self.log.notes.number(f"{where}: {fault}")
         read = self.asked.keys() - self._decided_at
         for line in sorted(line for line in read if isinstance(self.given.get(line), bool)):
             remedy = f"write the number, such as --value {line}=0.5"
-            fault = "a number is read there, and nothing is decided"
+            fault = "the line reads a number, and decides nothing"
             raise InputError(f"--value {line}={str(self.given[line]).lower()}", fault, remedy)
 
     def told(self) -> str:
-        """Which line decides again and again without an update; "" for none."""
+        """Say which line decides again and again without an update; "" for none."""
         self._in_update.renew(self.log.updates, self.log.seen)
         for place, often in self._in_update.often.most_common(1):
             if often >= _SEVERAL and place not in self.given:
@@ -200,10 +205,11 @@ class UnknownValues:
         raise InputError(place, fault, remedy)
 
     def _decided(self, place: str, found: bool, *, number: bool = False) -> bool:
-        """What is decided on a line where torch would say `found`, perhaps of a `number`. Raises
-        `InputError` where another kind of value is given, and where it is asked without end."""
+        """Return the decision of a line, which is `found` by default; `number` says that the line
+        compares a made-up number. Raises `InputError` if the given value is of another kind, and if
+        the line decides again and again without an update."""
         given = self.given.get(place)
-        known = number and place in self.asked  # where a number is given, it was read here
+        known = number and place in self.asked  # a given number was read here
         self.asked[place] = None
         self._decided_at.add(place)
         if given is None:
@@ -219,12 +225,13 @@ class UnknownValues:
             found = given
         elif not known:
             remedy = f"write --value {place}=true or --value {place}=false"
-            raise InputError(f"--value {place}={given:g}", "what it decides is no number", remedy)
+            raise InputError(f"--value {place}={given:g}", "the line reads no number", remedy)
         self._patience(place, found)
         return found
 
     def _unknown(self, usual: type) -> type:
-        """A kind of numbers that note what is decided by them."""
+        """Return a subclass of `usual` (int or float) that notes the decisions of its comparisons;
+        results of its arithmetic are of such a subclass, too."""
 
         def counted(name: str) -> Any:
             operation = getattr(usual, name)
@@ -259,8 +266,8 @@ def _word(answer: bool) -> str:
 
 
 def _read_tensors(torch: Any, patches: Patches) -> None:
-    """`torch.tensor` reads the values of tensors in lists one by one, past the dispatcher
-    (torch/csrc/utils/tensor_new.cpp, `recursive_store`); here, they are asked for."""
+    """Patch `torch.tensor` to read tensors in lists by `item()`. Torch reads them past the
+    dispatcher (torch/csrc/utils/tensor_new.cpp, `recursive_store`)."""
     usual = torch.tensor
 
     def values(data: Any, kinds: list[Any]) -> Any:

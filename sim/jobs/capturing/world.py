@@ -1,4 +1,4 @@
-"""How is a script made to see a GPU and a world of ranks that are not there?"""
+"""How is a script made to see a GPU and a world of ranks that do not exist?"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -42,8 +42,8 @@ class CapturedRank:
     """The place of a captured rank.
 
     It is `rank` of a `world`. Its messages travel by an `exchange`. The `folder` holds the source
-    whose lines are told. `routing` sends tokens to experts. The script sees `device`. `values` are
-    unknown values by line.
+    whose lines are recorded. `routing` sends tokens to experts. The script sees `device`. `values`
+    gives unknown values by line.
     """
 
     world: int
@@ -62,7 +62,7 @@ class CapturedRank:
 
 @contextmanager
 def fake_world(torch: Any, log: Log, place: CapturedRank) -> Iterator[Recorder]:
-    """Record all that runs inside in a log; nothing stays patched."""
+    """Record in a log all work inside this context; nothing stays patched."""
     patches, old = Patches(), dict(os.environ)
     streams = Streams(torch.device("cuda", 0), log)
     os.environ |= _environment(place)
@@ -78,7 +78,7 @@ def fake_world(torch: Any, log: Log, place: CapturedRank) -> Iterator[Recorder]:
 
 
 def _patch(torch: Any, patches: Patches, log: Log, streams: Streams, place: CapturedRank) -> None:
-    """A device, its streams, and the other ranks."""
+    """Patch torch to show a device, its streams, and the other ranks."""
 
     def stream() -> int:
         return streams.current
@@ -98,11 +98,11 @@ def _patch(torch: Any, patches: Patches, log: Log, streams: Streams, place: Capt
 def _recorder(
     torch: Any, patches: Patches, log: Log, streams: Streams, place: CapturedRank
 ) -> tuple[Any, Recorder]:
-    """The mode in which tensors are fake, and what records their operators."""
+    """Return the mode in which tensors are fake, and the recorder of operators."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     lines = streams.line = SourceLines(place.folder, log)
-    patches.set(FakeTensorMode, "cache", {})  # of all modes; "cuda" differs by rank
+    patches.set(FakeTensorMode, "cache", {})  # shared by all modes, but "cuda" differs by rank
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     distributed.asynchronous(torch, patches, fake)
     own = SimpleNamespace(**vars(torch))  # DeepSpeed's zero.Init replaces functions of torch

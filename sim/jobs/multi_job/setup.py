@@ -28,7 +28,7 @@ from sim.scenario.settings import dotted
 from sim.scenario.setup import load_topology, machine
 from sim.variability.laws import generator
 
-_OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core for each job, and for each pair that may wait
+_OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core for each job, and for each pair of jobs
 _OF_FAULT = 2e-3  # s of one core
 _OF_CHECKPOINT = 3e-3  # s of one core: each checkpoint is three changes of activities
 _OF_CLUSTER = ("topology", "network", "node", "host", "storage", "device")
@@ -71,7 +71,7 @@ class Template:
 class Alone:
     """A job alone: the program that it repeats, if it has one, the seconds of a step, the seconds
     that slow GPUs add to it, and whether it fits. `saves` are its checkpoints. `known` has results
-    that its copies share, by their activity."""
+    that all copies of the job share, by activity (training or `Work.doing`)."""
 
     program: Program | None
     seconds: float
@@ -83,7 +83,8 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work that a job does beside training or instead of it: a program, with its seconds alone."""
+    """Work that a job does beside training or instead of it: a program, and its seconds while no
+    other job runs."""
 
     doing: str
     program: Program
@@ -189,8 +190,8 @@ def from_scenario(scenario: MultiJobScenario) -> MultiJobSetup:
 
 
 def _written(template: Template, horizon: float | None, cluster: Machine) -> float:
-    """About how many checkpoints the copies write over links that other jobs may load: those of
-    their steps, or those until the horizon."""
+    """Estimate how many checkpoints the copies write over links that other jobs may load. A job
+    without a number of steps writes until the horizon."""
     checkpoints, table = template.scenario.checkpoints, template.table
     if checkpoints is None or checkpoints.storage is not None:
         return 0.0
@@ -275,7 +276,7 @@ class Placed:
         )
 
     def at(self, work: Work) -> "Placed":
-        """This copy while it does other work."""
+        """Return this copy as it does other work than training."""
         if work.doing not in self._others:
             self._others[work.doing] = replace(
                 self, name=f"{self.name}, {work.doing}", doing=work.doing,
@@ -293,9 +294,9 @@ def placed(template: Template, name: str, place: Place, cluster: Machine) -> Pla
 
 
 def _pattern(on: Machine, place: Place) -> Any:
-    """A key that is equal for places in which a job alone behaves alike. It has the shared pods and
-    stores of the nodes (the nodes themselves if cables join them or a link is degraded), and slow
-    GPUs."""
+    """A key that is equal for places in which a job alone behaves alike: which nodes share pods and
+    stores, the slots, and slow GPUs. If cables join the nodes or a link is degraded, the key has
+    the numbers of the nodes."""
     topology = on.topology
     odd = tuple(on.slowdown.items()), topology.degraded
     if not topology.hierarchical or topology.degraded:

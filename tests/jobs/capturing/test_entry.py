@@ -178,7 +178,7 @@ def test_a_refusal_shows_where_it_came_from_when_asked(folder: Path) -> None:
     [
         ("train.py", "no --world"),
         ("train.py --world 2 --step x", "names no step"),
-        ("train.py --world 2 --value 3=true", "is no value of a line"),
+        ("train.py --world 2 --value 3=true", "is not the value of a line"),
         ("train.py --world 2 --marks x -- 3", "marks no steps"),
         ("-- torchrun --nproc-per-node x train.py", "is no number of processes"),
         ("-- torchrun --nproc-per-node 2", "starts no script"),

@@ -84,7 +84,7 @@ def test_what_is_sampled_now_and_then_is_not_of_the_step(often: int) -> None:
     own = trained(sampled)
     assert (products(own), products(own, aside=True)) == (PRODUCTS, 0)
     (note,) = own.notes
-    assert "step 3 is recorded; step 2 runs other products (100 in what learns nothing at" in note
+    assert "step 3 is recorded; step 2 runs other products (100 in parts without a gradient" in note
     assert "test_steps.py" in note
 
 

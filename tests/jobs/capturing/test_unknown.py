@@ -116,8 +116,8 @@ def test_a_number_is_what_is_read_on_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "value", "fault"),
     [
-        ("_3", True, "train.py:3: no unknown value .*; some are at train.py:8, train.py:11"),
-        ("_8", 0.1, "train.py:8=0.1: what it decides is no number; write --value train.py:8=true"),
+        ("_3", True, "train.py:3: no unknown value .*; name train.py:8, train.py:11"),
+        ("_8", 0.1, "train.py:8=0.1: the line reads no number; write --value train.py:8=true"),
     ],
 )
 def test_a_value_that_nobody_asks_for_is_refused(

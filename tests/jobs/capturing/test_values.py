@@ -47,7 +47,7 @@ def test_a_line_whose_value_is_given_goes_on_for_longer() -> None:
 def test_true_or_false_of_a_line_that_decides_nothing_is_refused() -> None:
     own = asked(Log(), value=False)
     own.of(REAL)
-    with pytest.raises(InputError, match=rf"{LINE}=false: a number is read there.*{LINE}=0\.5"):
+    with pytest.raises(InputError, match=rf"{LINE}=false: the line reads a number.*{LINE}=0\.5"):
         own.check_used(alone=True)
 
 

@@ -51,7 +51,7 @@ Tree = dict[str, Any]  # constants as nested tables, in SI
 Predict = Callable[[MeasuredCollective], float]  # seconds
 
 LARGE = 64 * 1024  # bytes; messages of training are larger, and smaller ones have half the weight
-PULL = 0.03  # error (of the logarithm) added for a factor of e away from the present constant
+PULL = 0.03  # error of the logarithm, added if a constant is a factor of e away from its start
 
 
 def best(

@@ -36,8 +36,8 @@ def profiled(
 ) -> Profile:
     """Return the profile of a device's measurements.
 
-    Rates and smoothness are fitted to the measurements that are not kept out; `residuals` are the
-    errors on the measurements that are. `device` names the file whose rates are refined. `table`
+    Some measurements are kept out of the fit of rates and smoothness; `residuals` are the errors on
+    these measurements. `device` names the file whose rates are refined. `table`
     names the CSV of the measurements; a second CSV beside it holds the host's times of `operators`.
     """
     folder = "topologies/devices"
@@ -107,8 +107,9 @@ def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:
 
     The seconds of a call are the sum over its operators. Calls are read in order. The seconds of
     operators that an earlier call has shown are subtracted, and the new operators share the rest
-    evenly. So a script of the same calls takes their measured time. Where the rest is negative, the
-    new operators stay unknown. Operators on lists cost further seconds for each tensor of a list.
+    evenly. A script that makes the same calls is predicted to take their measured time. Where the
+    rest is negative, the new operators stay unknown. Operators on lists cost further seconds for
+    each tensor of a list.
     """
     known: dict[tuple[str, str], OperatorTime] = {}
     for time in times:

@@ -22,7 +22,7 @@ FITTED = {
     "bandwidth": 0.0,
 }
 MOST = 1.2  # the largest share of the peak; `Shares` takes no larger share
-PULL = 0.1  # error (of the logarithm) that a factor of e away from the present constant costs
+PULL = 0.1  # error of the logarithm, added if a constant is a factor of e away from its start
 
 
 def fitted(
@@ -34,7 +34,7 @@ def fitted(
 ) -> GemmRates:
     """Return the rates that minimise the soft-L1 of log(predicted / measured) over `products`.
 
-    All products have the same `precision`; of `full`, only its share is fitted.
+    All products have the same `precision`. Of the shares in `full`, only its share is fitted.
     """
     keys = [] if only_full else [key for key in FITTED if getattr(device.gemm, key)]
 

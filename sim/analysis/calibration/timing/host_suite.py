@@ -12,7 +12,7 @@ from sim.config.dataclass import dataclass
 
 SHAPE = (1, 8, 8)  # of the tensors given to layers: sequences, tokens, channels
 HEAD = 4  # channels of a head
-LISTS = (8, 64)  # numbers of an optimizer's tensors
+LISTS = (8, 64)  # how many tensors an optimizer is given
 
 Layer = Callable[[Any], Any]
 

@@ -36,7 +36,7 @@ from sim.scenario.settings import Settings
 from sim.scenario.setup import PlanSetup
 from sim.simulate import answer
 
-_ENDLESS = 10**9  # steps: the run ends the script
+_ENDLESS = 10**9  # steps; the measurement ends the script before it has run them all
 
 
 def measure(
@@ -80,8 +80,8 @@ def asked(
     steps: int = 20,
     calibrate: bool | None = None,
 ) -> JobComparison | None:
-    """`sim.measure`: measure a scenario, given by name or file with settings, for at least `steps`
-    steps. It runs on `device`, by default on a GPU if there is one. Raises `InputError`."""
+    """`sim.measure`: measure at least `steps` steps of a scenario, given by name or file,
+    on `device` (by default on a GPU if there is one). Raises `InputError`."""
     return measure(
         kind.load(scenario, settings),
         device=available_device(device),

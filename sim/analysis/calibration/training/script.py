@@ -98,8 +98,8 @@ def _check_model(job: Job, name: str) -> None:
     if model.blocks or set(model.kinds) != {"dense"}:
         foreign.append(f"pattern = {model.pattern!r}")
     if foreign:
-        fault = f"a module with {', '.join(foreign)} is not built"
-        raise InputError(f"{name}, model", fault, "GPT, Llama and BERT families are")
+        fault = f"sim builds no module with {', '.join(foreign)}"
+        raise InputError(f"{name}, model", fault, "take a GPT, Llama or BERT model")
 
 
 def _foreign(model: Transformer) -> list[str]:
@@ -120,7 +120,7 @@ def _check_plan(job: Job, name: str, device: str) -> None:
         if getattr(plan, axis) > 1:
             fault = f"{axis} = {getattr(plan, axis)} is not measured"
             raise InputError(
-                where, fault, f"set {axis} = 1; DDP (zero = 0) and FSDP (zero = 3) are"
+                where, fault, f"set {axis} = 1; dp runs as DDP (zero = 0) or FSDP (zero = 3)"
             )
     if plan.data_parallel > 1 and plan.zero not in (0, 3):
         fault = f"zero = {plan.zero} is not measured"
@@ -130,7 +130,7 @@ def _check_plan(job: Job, name: str, device: str) -> None:
         raise InputError(where, fault, 'set recompute = "none", "selective" or "full"')
     if plan.optimizer not in _OPTIMIZERS or plan.moments != "fp32":
         fault = f"optimizer = {plan.optimizer!r}, moments = {plan.moments!r} is not measured"
-        raise InputError(where, fault, f"one of {', '.join(_OPTIMIZERS)} in fp32 is")
+        raise InputError(where, fault, f"take {', '.join(_OPTIMIZERS)}, in fp32")
     if plan.lora is not None:
         raise InputError(where, "adapters are not measured", "leave out lora")
     if plan.precision not in PRECISIONS or (plan.precision == "tf32" and device == "cpu"):

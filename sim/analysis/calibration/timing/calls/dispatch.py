@@ -17,8 +17,8 @@ def call(kernel: Kernel, device: str) -> Call:
 
 
 def _rounded(run: Call, precision: Precision) -> Call:
-    """Return the call with torch's TF32 switch set: products of fp32 operands use TF32 only
-    then."""
+    """Return the call with torch's TF32 switch on for tf32 and off for fp32; products of fp32
+    operands use TF32 only if it is on."""
     if precision not in ("fp32", "tf32"):
         return run
     import torch
