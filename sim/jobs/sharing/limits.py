@@ -91,8 +91,8 @@ def effort(plan: Sharing, workloads: Sequence[Workload], topology: Topology, whe
 
 
 def _tries(plan: Sharing, step: Workload, topology: Topology) -> float:
-    """How many steps are begun for each step that comes to an end. In a step, the weights come and
-    an update leaves over a link of the worker's own."""
+    """How many steps are begun for each step that is completed. In a step, the weights arrive and
+    an update leaves over the worker's own link."""
     sent = plan.compression.message(step.parameters, step.width, step.whole.shapes)
     link = topology.network.bandwidth if topology.network else inf
     return plan.tries(step.seconds, (step.bytes + sent) / link)

@@ -15,7 +15,7 @@ Address = tuple[int, int, Any]
 class Mailboxes:
     """The messages of all workers, on their way or waiting to be received.
 
-    All send about as much as they receive, so links carry acknowledgements beside messages.
+    All workers send about as much as they receive, so links carry acknowledgements beside messages.
 
     With `rendezvous` a message leaves when its receiver waits for it, like large messages of MPI
     and Gloo; otherwise it leaves when it is sent.

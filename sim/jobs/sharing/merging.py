@@ -12,7 +12,8 @@ from sim.jobs.sharing.learning.optimizers import Optimizer, State
 
 Vector = NDArray[np.float64]
 Compensation = Callable[[Vector, Vector], Vector]
-"""From a gradient and the weights' change since it was computed to an estimate of it now."""
+"""Estimates the gradient at the present weights, from a gradient and the change of the weights
+since it was computed."""
 
 
 class Rule(Protocol):

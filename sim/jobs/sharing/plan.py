@@ -55,7 +55,7 @@ class Sharing(ABC):
     `workers` is their number; by default they fill the cluster. A `worker` is a "gpu", or a "node"
     or a number of GPUs that add up their gradients first; beside a `[plan]` it is the group that
     the plan lays out. Each GPU computes `batch` samples in a step. The run ends when the workers
-    have computed `steps` steps each in the mean, or at `until`. Each worker's computation runs in
+    have computed `steps` steps each on average, or at `until`. Each worker's computation runs in
     `copies` on as many devices; the first answer counts. `efficiency` says how many samples a
     target takes by batch size. `overhead` is the software's cost of a message. `fluid` joins
     messages to several targets into one weighted transfer (`merges_messages`).
@@ -118,8 +118,8 @@ class Sharing(ABC):
 
     @property
     def merges_messages(self) -> bool:
-        """Whether messages to or from several endpoints are one weighted transfer. Its messages go
-        at the pace of the slowest, which is exact where their links are equally busy."""
+        """Whether messages to or from several endpoints are one weighted transfer. All messages of
+        a transfer go at the pace of the slowest, which is exact if their links are equally busy."""
         return self.fluid
 
     @property
@@ -169,7 +169,7 @@ class Sharing(ABC):
 
     def reach(self, workers: int) -> float:
         """How far a worker's gradient moves the reported weights in the end: `outer_reach` x rate /
-        number of averaged gradients (`spread`), and with a momentum / (1 - beta)."""
+        number of averaged gradients (`spread`), divided by (1 - beta) with a momentum."""
         learning = self.learning or Learning()
         beta = learning.beta if learning.optimizer in ("momentum", "nesterov") else 0.0
         return self.outer_reach * self.rate(workers) / self.spread(workers) / (1.0 - beta)

@@ -15,7 +15,7 @@ Count = Annotated[int, Ge(1), Le(1_000_000)]  # a simulation of more would not c
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
-_FARTHEST = 1e6  # of a worker's optimum from the common optimum 1; beyond, rounding hides the 1
+_FARTHEST = 1e6  # of a worker's optimum from the common optimum 1, which rounding hides beyond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class WorkerGroup:
 class StragglerCause:
     """Steps that take longer by a law, on the given ranks or nodes, or on all workers.
 
-    With `links` these links are slow instead of steps, by a new factor (at least 1) every
-    `interval`. Factors of several causes multiply.
+    With `links`, these links are slow instead of the steps; their factor (at least 1) changes
+    every `interval`. Factors of several causes multiply.
     """
 
     law: Annotated[SlowdownLaw, Tagged("kind", lambda: LAWS, inline=True)]

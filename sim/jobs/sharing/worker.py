@@ -189,7 +189,7 @@ class Worker:
         """Bytes of an update of a part of the model on the wire."""
         return self.compression.message(part.parameters, self.workload.width, part.shapes)
 
-    # The time that it takes.
+    # The account of its time.
 
     def _execute(self, step: int, forward: float, backward: float) -> Process:
         cluster, both = self.cluster, forward + backward

@@ -55,7 +55,7 @@ def _number(path: Path) -> int:
 
 
 def _ordered(nodes: Sequence[Node], path: Path) -> list[Node]:
-    """Nodes, each after all nodes that it waits for; the written order is kept if it does this."""
+    """Sort nodes, each after all nodes that it waits for; an order that does this is kept."""
     by_number = {node.number: node for node in nodes}
     if len(by_number) < len(nodes):
         raise InputError(str(path), "has two operations of the same number", "write it again")

@@ -1,6 +1,6 @@
 """How is a Chakra execution trace (Sridharan et al. 2023) written? ASTRA-sim plays one per rank.
 
-A file holds a `GlobalMetadata` and then `Node`s, each behind its length as a varint
+A file holds a `GlobalMetadata` and then `Node`s, each after its length as a varint
 (mlcommons/chakra, schema/protobuf/et_def.proto; src/third_party/utils/protolib.py). The size of a
 collective is the bytes that each rank puts in: an all-gather ends with `data_size * nodes_in_ring`
 (astra-sim, system/astraccl/native_collectives/collective_algorithm/Ring.cc). The members of process
@@ -146,7 +146,7 @@ def _value(attribute: Any) -> Any:
     return getattr(attribute, known) if known in _VALUES else None
 
 
-# --- Messages behind their lengths ---------------------------------------------------------------
+# --- Messages after their lengths ----------------------------------------------------------------
 
 
 def _framed(message: Any) -> bytes:

@@ -23,9 +23,8 @@ MESSAGES = "point_to_point"
 class Network:
     """A machine in place of the machine that a job of `world` ranks was traced on: rank r is GPU r.
 
-    On more GPUs data parallelism grows. Groups of all ranks then span all GPUs. Groups that reach
-    to the end of the world along the outermost axis reach to the end of the machine, unless the
-    axis is a `pipeline`'s.
+    On more GPUs data parallelism grows. Groups of all ranks then span all GPUs. Other groups whose
+    outermost axis ends with the world then end with the machine, unless the job is a `pipeline`.
     """
 
     machine: Machine
@@ -34,7 +33,8 @@ class Network:
     routes: dict[tuple[Any, ...], Route] = field(default_factory=dict, compare=False, repr=False)
 
     def carried(self, call: Collective) -> Collective:
-        """The collective with the links that it loads, if its members are known and are here."""
+        """The collective with the links that it loads, if its members are known and on this
+        machine."""
         gpus = self._gpus(call)
         if not gpus:
             return call
@@ -110,9 +110,8 @@ class Changes:
     factor on the host's seconds.
 
     `machine` takes the place of the network that was measured (`Network`), and `devices` are where
-    kernels ran and where they run now. With `overlap` "none"
-    the kernels of all streams run in a row, as they were launched; with "full" no kernel and no
-    host waits for a collective.
+    kernels ran and where they run now. With `overlap` "none" the kernels of all streams run in a
+    row, as they were launched; with "full" no kernel and no host waits for a collective.
     """
 
     kernels: tuple[tuple[str, float], ...] = ()

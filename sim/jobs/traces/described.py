@@ -1,9 +1,10 @@
-"""Which collective is a kernel of NCCL, where the trace does not say so beside the kernel?
+"""Which collective does a kernel of NCCL run, if the kernel's event does not say so?
 
-torch writes what a kernel sends beside it since 2.1. Before, the operators around its launch tell:
-`nccl:all_reduce` names the collective, and has its tensors with `record_shapes=True`, as has
-`record_param_comms` (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp). The group is that of the
-operator, else all ranks of a job that is not known to have several groups.
+Since torch 2.1, a kernel's event describes its collective. In older traces, operators around the
+launch do: `nccl:all_reduce` names the collective. With `record_shapes=True`, this operator and
+`record_param_comms` (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp) have the shapes of the
+collective's tensors. The group is the operator's group, else all ranks, unless the job is known to
+have several groups.
 """
 
 import re
@@ -26,7 +27,7 @@ _KNOWN = (
     *("Collective name", "In msg nelems", "Out msg nelems", "dtype"),
     *("Group size", "Process Group Name", "Process Group Ranks"),
 )
-_TYPES = {  # by name here and bytes, what torch and NCCL call them
+_TYPES = {  # names of torch and NCCL, by name in `sim` and bytes
     ("fp32", 4): ("float",),
     ("bf16", 2): ("bfloat16", "c10::bfloat16"),
     ("fp16", 2): ("half", "c10::half"),
@@ -52,8 +53,8 @@ def correlation_of(event: Event) -> Any:
 
 
 def described(events: Sequence[Event], job: Mapping[str, Any]) -> list[Event]:
-    """The events, where arguments of kernels describe their collective if operators tell it. `job`
-    is the trace's `distributedInfo`."""
+    """The events; kernels whose collectives only operators describe get this description as
+    arguments. `job` is the trace's `distributedInfo`."""
     unknown = {n for event in events if _is_unknown(event) and (n := correlation_of(event))}
     if not unknown:
         return list(events)
@@ -107,7 +108,7 @@ def _told(around: Sequence[Event], job: Mapping[str, Any]) -> dict[str, Any]:
         for event, given in zip(around, args, strict=True)
         if not event["name"].startswith("c10d")
     )
-    sent = next(filter(None, map(_sizes, inside)), None)  # calls have their results, too
+    sent = next(filter(None, map(_sizes, inside)), None)  # c10d's calls also list their results
     ranks = known.get("Group size", _world(job))
     if name is None or sent is None or not ranks:
         return {}

@@ -11,10 +11,11 @@ left it moves bytes, at the bandwidth that the device achieves:
 
     floor(target) + (measured seconds - floor(source)) x B/s (source) / B/s (target)
 
-Both devices hold the clock that their watts leave them when the trace's share of products runs.
-A product or attention without a shape moves as others of its name do in the same traces, else as a
-large kernel of its class. Copies to and from the host, collectives, and kernels whose names say
-nothing keep their seconds. The host moves by the processors that devices are sold with.
+Each device runs at the clock that its power limit allows if products take as large a share of the
+time as in the trace. A product or attention without a shape moves like kernels of the same name in
+the same traces, else like a large kernel of its class. Copies to and from the host, collectives,
+and kernels whose names say nothing keep their seconds. Seconds of the host change with the
+processors with which the devices are sold.
 """
 
 import re

@@ -3,9 +3,10 @@
 A kernel on a GPU is an event of category "kernel". A kernel of NCCL has the collective, its
 elements and its group in `args`. On CPUs an operator is a kernel, and events named `gloo:...` are
 collectives: their group is the only group of the trace's `distributedInfo`, and their size is
-recorded with `record_shapes=True`. The time of a collective contains the wait for others, so the
-least of many times is the nearest to its own. Format: Trace Event Format (Google, 2016). torch 1.8
-and 1.9 call categories otherwise, and may write the events without an object around them.
+recorded with `record_shapes=True`. The measured time of a collective contains its
+wait for other ranks, so the shortest of many times is the nearest to the transfer's own. Format:
+Trace Event Format (Google, 2016). torch 1.8 and 1.9 have other names of categories, and may write
+the events without an object around them.
 """
 
 import json
@@ -30,7 +31,7 @@ _COUNTS = (
     *("wait_on_cuda_event_record_corr_id", "rank", "world_size", "pg_size"),
 )
 
-_CATEGORIES = {  # of torch 1.8 and 1.9, and what they are called since
+_CATEGORIES = {  # their names in torch 1.8 and 1.9, and since
     "Operator": "cpu_op",
     "Runtime": "cuda_runtime",
     "Kernel": "kernel",
@@ -45,7 +46,8 @@ Key = tuple[tuple[str, Any], ...]
 
 
 def _kind(name: str) -> str | None:
-    """
+    """The kind of a collective or message by torch's name; None for other calls.
+
     >>> _kind("allreduce_coalesced"), _kind("recv"), _kind("barrier")
     ('all_reduce', 'point_to_point', None)
     """
@@ -173,7 +175,7 @@ def _is_word(value: Any) -> bool:
 
 
 def _is_shape(value: Any) -> bool:
-    """Whether it is the shape of a tensor, or the shapes of a list of tensors; empty for others."""
+    """Whether a value is the shape of a tensor, the shapes of a list of tensors, or empty."""
     return value == "" or (
         isinstance(value, list)
         and all(_is_shape(n) if isinstance(n, list) else _is_size(n) for n in value)
@@ -197,7 +199,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _text(path: Path) -> str:
-    """The text of a trace up to where it is whole; parsing tells where it is cut short."""
+    """The text of a trace, which may be cut short; parsing finds out where."""
     data = reads.unpacked(reads.content(path), str(path), reads.LESS, cut_short=True)
     try:
         return data.decode()
@@ -261,7 +263,8 @@ def collective_of(args: Mapping[str, Any], per_node: int) -> dict[str, Any]:
 
 
 def lacking(args: Mapping[str, Any]) -> str:
-    """The fact that a trace lacks to tell how long a collective takes on another network; or empty.
+    """The fact without which nobody can tell how long a collective takes on another network; empty
+    if the trace has all facts.
 
     >>> lacking({"Collective name": "allreduce", "dtype": "Float"})
     'group size'
@@ -279,7 +282,7 @@ def lacking(args: Mapping[str, Any]) -> str:
 
 
 def members_of(args: Mapping[str, Any], ranks: int) -> tuple[int, ...]:
-    """The members of a group of so many, where the trace lists them all.
+    """The members of a group of `ranks` ranks; empty if the trace does not list them all.
 
     >>> members_of({"Process Group Ranks": "[0, 8]"}, 2)
     (0, 8)
@@ -303,7 +306,7 @@ def _nodes(args: Mapping[str, Any], ranks: int, per_node: int) -> int:
 
 
 def gloo_of(event: Event, ranks: int) -> dict[str, Any] | None:
-    """A collective of gloo, of no bytes where shapes were not recorded; None for other events."""
+    """A collective of gloo; its bytes are 0 if shapes were not recorded. None for other events."""
     backend, _, name = str(event["name"]).partition(":")
     kind = _kind(name) if backend == "gloo" else None
     args = event.get("args") or {}
@@ -324,7 +327,7 @@ def _world(trace: Mapping[str, Any]) -> int:
 
 
 def _dtype(name: Any) -> tuple[str, int]:
-    """The name here of a dtype, and its bytes; 4 if it is unknown."""
+    """The name of a dtype in `sim`, and its bytes; 4 if the dtype is unknown."""
     return DTYPES.get(str(name).lower(), (str(name or ""), 4))
 
 

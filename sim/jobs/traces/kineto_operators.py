@@ -1,18 +1,18 @@
 """How long did operators occupy the host, and which kernels did they launch, in a trace of
 PyTorch's profiler?
 
-An operator is counted as in a recording. It is the outermost operator around a launch that is
-kernels of its own (`sim.jobs.recorded.kernels.has_kernel`), else the innermost. Of copies and fills
-it is the operator that began them. A trace without launches, as of a CPU, has no such operators.
+Operators are counted as in a recording. Of the operators around a launch, the outermost that has a
+kernel of its own counts (`sim.jobs.recorded.kernels.has_kernel`), else the innermost; of copies and
+fills inside each other, the outermost. A CPU's trace has no launches, so no such operators.
 
 Host: the seconds of an operator reach from the end of the operator before it to its own end,
 without calls in which the host waits. Thus views, Python and the engine count with the operator
-behind them, as in the measured table. The first operator behind an optimizer's step counts from its
+that follows, as in the measured table. The first operator after an optimizer's step counts from its
 own beginning. Threads take turns and are read as a single thread.
 
-Kernels (`record_shapes=True`): an operator's shapes tell the kernel that `sim.hardware` times, as
-those of a recording do. Its seconds are those of all kernels that it launched; on CPUs they are the
-operator's own.
+Kernels (`record_shapes=True`): an operator's shapes tell which kernel `sim.hardware` times, as in a
+recording. The kernel's seconds are the sum over all kernels that the operator launched; on CPUs
+they are the operator's own seconds.
 """
 
 import json
@@ -65,7 +65,7 @@ def host_calls(events: Sequence[Event]) -> Iterator[HostCall]:
     waits = [e for e in events if e.get("cat") in CALLS and "Synchronize" in e["name"]]
     spans = sorted((e["ts"], e["ts"] + e.get("dur", 0.0)) for e in waits)
     calls = sorted(launching(events), key=lambda call: call.span)
-    at = calls[0].span[0] if calls else 0.0  # what comes first counts alone, whatever its phase
+    at = calls[0].span[0] if calls else 0.0  # the first operator counts from its own beginning
     before, place = "optimizer", 0
     for call in calls:
         alone = call.phase == "forward" and before == "optimizer"
@@ -81,7 +81,7 @@ def host_calls(events: Sequence[Event]) -> Iterator[HostCall]:
 
 
 def launching(events: Sequence[Event]) -> Iterator[Launching]:
-    """Every operator that launches, once."""
+    """Yield every operator that launches kernels, once."""
     kernels = {correlation_of(e) for e in events if e.get("cat") == "kernel"}
     wanted = (
         event

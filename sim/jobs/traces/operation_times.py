@@ -30,8 +30,8 @@ class OperationTime:
     `operation` is "kernel", called `name`, or the kind of a collective among `ranks` on `nodes`.
     `bytes` are counted as by nccl-tests; `groups` such groups ran at the same time. `sigma` is the
     standard deviation of the samples' logarithms (the jitter of a lognormal distribution), NaN
-    where single samples are not known. `source` is the file, or the library, that it comes from. Of
-    `routed` items `bytes` counts one copy each; files do not keep these.
+    where single samples are not known. `source` is the file, or the library, that it comes from. If
+    items are `routed`, `bytes` counts one copy of each item. Files do not keep `routed`.
     """
 
     operation: str
@@ -58,7 +58,7 @@ _COLUMNS = [field.name for field in fields(OperationTime) if field.name != "rout
 
 
 def of_samples(times: Sequence[float]) -> dict[str, Any]:
-    """The fields of an `OperationTime` by times (s): median, number, sigma of the logarithms.
+    """The fields of an `OperationTime` from times (s): median, number, sigma of the logarithms.
 
     >>> of_samples([2.0, 2.0, 2.0])
     {'seconds': 2.0, 'samples': 3, 'sigma': 0.0}

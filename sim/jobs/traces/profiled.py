@@ -1,7 +1,8 @@
 """What did a profiled rank do: kernels, calls of the host, waits of streams?
 
 Kernels are in the order of their launches. A kernel whose launch was not recorded follows the
-kernel before it on its stream. Where there is none, it is left over from before the steps. Streams
+kernel before it on its stream. If its stream has no earlier kernel, it is left over from before the
+steps. Streams
 wait by `cudaStreamWaitEvent`, as CUPTI saw it. Spans of the host's time can be left out
 (`RemovedSpans`).
 """
@@ -121,7 +122,7 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 OPERATORS = "operators"  # the stream of a CPU
-CLOSE = 1.0  # us: clocks of host and device agree about as well (CUPTI's own conversion)
+CLOSE = 1.0  # us: clocks of host and device differ by about as much (CUPTI's own conversion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,8 @@ class ProfiledSteps:
 
     The call `launch[n]` launched kernel n (None: no call in the trace), `found[n]` is its event,
     and the device knew of it at `points[n]`. The first `left` kernels are left over from before.
-    Collectives of gloo were `begun` by operators of the host, which `asked` for collectives at
-    those moments.
+    `begun` gives the operator in or after which a collective of gloo begins; `asked` are the
+    moments at which the host called torch.distributed.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class ProfiledSteps:
         self.points = self._points()
 
     def _begun(self) -> dict[int, int]:
-        """The operator in or behind which each collective of gloo begins."""
+        """The operator in or after which each collective of gloo begins."""
         begun, last = {}, None
         for n, event in enumerate(self.found):
             if not is_gloo(event):

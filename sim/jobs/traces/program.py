@@ -49,8 +49,8 @@ def kernel_ends(record: Record, number: int, rank: RankTrace) -> list[float]:
 
 
 def _calls(ranks: Sequence[RankTrace]) -> Calls:
-    """The collectives of all ranks. Without a route each lasts as long as on the rank where it
-    lasted least, since the last rank to come did not wait."""
+    """The collectives of all ranks. Without a route, a collective takes its shortest duration among
+    the ranks, since the last rank to arrive did not wait."""
     met: defaultdict[Group, list[tuple[int, Kernel]]] = defaultdict(list)
     for stage, rank in enumerate(ranks):
         for kernel in rank.kernels:

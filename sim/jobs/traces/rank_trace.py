@@ -1,4 +1,4 @@
-"""What does a trace tell of one rank: its host, its kernels, and for what each of them waited?
+"""What does a trace tell of one rank: its host, its kernels, and what each of them waited for?
 
 The graph of waits is that of Daydream (Zhu et al. 2020, section 4) and dPRO (Hu et al. 2022,
 section 4.1). Kernels of a stream run in order, each after its launch. Hosts wait for kernels,
@@ -23,8 +23,7 @@ Group = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The links that a collective loads after its `latency` (s): their names, the bytes on each,
-    its B/s."""
+    """The links that a collective loads after its `latency` (s): name, bytes and B/s of each."""
 
     latency: float
     links: tuple[tuple[str, float, float], ...]

@@ -2,15 +2,15 @@
 
 CUPTI gives a kernel and the call that launched it the same `correlation`. Where synchronisation was
 recorded (category `cuda_sync`), `Stream Wait Event` names the stream that is waited for. Elsewhere
-a `cudaStreamWaitEvent` before a launch is taken to mean, on every other stream, the last kernel
+a `cudaStreamWaitEvent` before a launch is taken to wait, on every other stream, for the last kernel
 that had ended when the launched kernel began. A host waits in calls named ...Synchronize, and in
-copies that it does not leave before they end, for the kernels that end meanwhile. A launch waits
-for the kernel that makes room, where as many are in flight as the device's queue holds. Threads of
-a host take turns (autograd's does) and are read as a single thread.
+copies from which it returns only at their end, for the kernels that end during the call. If the
+device's queue of launches is full, a launch waits for the kernel that makes room. Threads of a host
+take turns (autograd's does) and are read as a single thread.
 
 On CPUs the operators are the work of the host. Only the collectives of gloo have threads of their
-own: an operator begins each of them, within it or before the next, and a host that was idle when it
-ended has waited for it.
+own. Each of them begins within an operator or before the next operator. If the host was idle when a
+collective ended, it had waited for the collective.
 """
 
 import re
@@ -85,8 +85,8 @@ def _made_room(call: Call, done: Sequence[tuple[float, int]]) -> int | None:
 
 
 def _of_operators(steps: ProfiledSteps) -> Iterator[HostSpan]:
-    """Operators of a CPU are the host's own time; where it does nothing as a collective of gloo
-    ends, it has waited for that."""
+    """Yield a CPU's operators as the host's own time. If the host is idle when a collective of gloo
+    ends, it has waited for the collective."""
     at, flying = steps.begin, list(steps.begun)
     started: defaultdict[int, list[int]] = defaultdict(list)
     for collective, operator in steps.begun.items():
@@ -128,9 +128,10 @@ def _ended_within(steps: ProfiledSteps, call: Call) -> tuple[int, ...]:
 
 
 def kernels(steps: ProfiledSteps, works: Mapping[int, Gemm | Attention]) -> list[Kernel]:
-    """The kernels in the order of their launches; kernels of removed operators take no time. Of its
-    lag, each has as much as is `usual` behind what it waited for last, on this device. `works` has
-    what operators do, by the `id` of the events that they launched."""
+    """The kernels in the order of their launches; kernels of removed operators take no time. A
+    kernel's `usual` lag is the device's median lag of its category after a launch, a stream or a
+    wait, whichever the kernel waited for last. `works` has the operators' products and attention,
+    by the `id` of the events that they launched."""
     found = list(_kernels(steps, works))
     lags: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for behind, kernel in found:
@@ -149,7 +150,7 @@ def _kernels(
     """Each kernel, with its category and what it waited for last: its launch, its stream, others'
     streams."""
     seen: Counter[tuple[str, str]] = Counter()
-    before: defaultdict[str, list[int]] = defaultdict(list)  # those on each stream
+    before: defaultdict[str, list[int]] = defaultdict(list)  # earlier kernels, by stream
     for n, event in enumerate(steps.found):
         stream = steps.stream(event)
         after = tuple(
@@ -318,10 +319,10 @@ def _device(document: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def _ends(steps: ProfiledSteps, cuts: Sequence[float]) -> tuple[tuple[float, float], int]:
-    """When the device ended the first and the last step (s), and how many kernels the first
-    launched. A step that is alone follows the kernels that are left over from the step before it.
-    Without them, or where a step has no kernels or the first ended last, that is 0 kernels. So it
-    is without a device: a host lags behind nothing."""
+    """When the device ended the first and the last step (s), and the number of kernels before the
+    steps that count. These are the kernels of the first step or, before a single step, the kernels
+    left over from the step before. The number is 0 if there are none, if a step has no kernels, if
+    the first step ended last, and without a device."""
     places = [*(bisect_left(steps.moments, cut) for cut in cuts[:-1]), len(steps.found)]
     lead = places[len(cuts) > 2] if all(here < there for here, there in pairwise(places)) else 0
     first, last = max(steps.ends[:lead], default=inf), max(steps.ends, default=steps.end)

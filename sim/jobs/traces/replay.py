@@ -45,13 +45,12 @@ class Played:
 class Replay(Answer):
     """Steps of one or several ranks; all seconds are of one step.
 
-    `measured` is the trace's own step time, if it has one. Of several steps it is the time between
-    their ends on the device: before the first step the device has nothing to do. `replayed` is the
-    step as the engine plays it, which agrees as far as the trace is understood. `explained` is the
-    step time without lags that neither launches nor streams nor waits nor the device's usual delay
-    behind them explain. `changed` is the
-    step with what-ifs. `moved` says how the seconds of all ranks' kernels moved to another device.
-    `kernels` are seconds by name, the longest first.
+    `measured` is the trace's own step time, if it has one. For several steps it is the mean time
+    from the end of one step to the end of the next, on the device. `replayed` is the step as the
+    engine plays it; it agrees with `measured` as far as the trace is understood. `explained` is the
+    step time without unexplained lags: no launch, stream or wait explains them, nor the device's
+    usual delay after it. `changed` is the step with what-ifs. `moved` says how the seconds of all
+    ranks' kernels moved to another device. `kernels` are seconds by name, the longest first.
     """
 
     view = "sim.interface.views.replay"
@@ -165,7 +164,8 @@ def _world(rank: RankTrace) -> int:
 
 
 def _network(asked: Changes) -> Changes:
-    """The change of network that gives communications their times where no trace has timed them."""
+    """The change of network that times the communications of traces without these times. Raises
+    `InputError` if no network is named."""
     if asked.machine is None:
         fault = "these traces do not say how long communications take"
         raise InputError("traces", fault, "name the --topology that is to carry them")
@@ -182,7 +182,7 @@ def _measured(ranks: Sequence[RankTrace]) -> float | None:
 
 
 def _led(ranks: Sequence[RankTrace]) -> bool:
-    """Whether a first step leads to the steps that count."""
+    """Whether a first step, which does not count, comes before the steps that count."""
     return all(rank.lead for rank in ranks)
 
 
@@ -233,8 +233,8 @@ def _counted(record: Record, ranks: Sequence[RankTrace]) -> tuple[float, float]:
 
 
 def _without_lags(rank: RankTrace, led: bool) -> RankTrace:
-    """The rank with no more than usual lags of kernels that count; a first step that leads keeps
-    its lags."""
+    """The rank with only the usual lags; kernels of a first step that does not count keep their
+    lags."""
     lead = rank.lead if led else 0
     others = (replace(kernel, lag=kernel.usual, tail=0.0) for kernel in rank.kernels[lead:])
     return replace(rank, kernels=(*rank.kernels[:lead], *others))
@@ -254,10 +254,10 @@ def replay(
     """Play the steps of traces of PyTorch's profiler, one per rank, as they were and with changes.
 
     `kernels` are factors on the seconds of kernels whose name contains the key, `host` is a factor
-    on the host's seconds. Collectives take as long as on so many `gpus` of a `topology`. All other
+    on the host's seconds. Collectives take as long as on `gpus` GPUs of a `topology`. All other
     kernels move to a `device`, from the device that the traces name or the `source`. With `overlap`
-    "none" no collective runs beside a kernel, with "full" no kernel waits for a
-    collective. Operators whose name contains `remove` are left out. Raises `InputError`.
+    "none" no collective runs beside a kernel, with "full" no kernel waits for a collective.
+    Operators whose name contains `remove` are left out. Raises `InputError`.
     """
     for where, factor in [
         ("--host", host),

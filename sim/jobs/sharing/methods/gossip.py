@@ -48,7 +48,8 @@ _TITLES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gossip(Sharing):
     """Workers average by an `algorithm` on a `graph` (a name or a list of edges) after every
-    `period` local steps. With `geometric` their number is drawn with this mean (SwarmSGD).
+    `period` local steps. With `geometric`, the number of steps is drawn, with `period` as its mean
+    (SwarmSGD).
 
     With `overlap` messages travel beside the passes; with `rendezvous` a message leaves when its
     receiver is ready. `consensus` is CHOCO-SGD's step size, below 1 for coarse compression.
@@ -113,8 +114,8 @@ class Gossip(Sharing):
         return OF_UPDATE + 1e-6 * squares
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
-        """With D-PSGD a worker keeps the arriving weights of every neighbour, otherwise those of
-        one neighbour at a time."""
+        """With D-PSGD a worker keeps the arriving weights of every neighbour, otherwise the
+        weights of one neighbour at a time."""
         most = max(map(len, self.neighbours(workers))) if self.algorithm == "d_psgd" else 1
         kept = Sharing.kept(self, parameters, width, workers)
         return {**kept, "neighbours' weights": most * width * parameters}

@@ -32,8 +32,8 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterServer(ServerBased):
-    """The `mode` says who waits: "bsp" is synchronous, "async" asynchronous. "ssp" has a staleness
-    `bound`, "backup" the number of `backup` workers.
+    """The `mode` says who waits: "bsp" is synchronous, "async" asynchronous. "ssp" is stale
+    synchronous, with a `bound` on the staleness. "backup" waits for all but `backup` workers.
 
     With "async" and "ssp" the server steps with the mean of every `buffer` gradients. It
     compensates each for its delay with the strength `compensation`, `adaptive` as in DC-ASGD-a.
@@ -167,7 +167,7 @@ def stale_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     server, clocks = pool.server, pool.clocks()
 
     def train(worker: Worker) -> Process:
-        held = -inf  # the steps whose updates, of all workers, are in this worker's weights
+        held = -inf  # number of steps whose updates (all workers') this worker's weights have
         for step in count():
             yield from worker.wait(clocks.reach(step - plan.bound))
             if not plan.cached or held < step - plan.bound:
