@@ -13,8 +13,8 @@ from sim.config.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DirectRates:
-    """The seconds of a call without bytes: `latency`, plus `each` for every GPU beyond two, plus
-    `second` for the second shot. A GPU reads at the rate `one` in one shot, `two` in two (B/s)."""
+    """A call without bytes takes `latency`, plus `each` for every GPU beyond two, plus `second` for
+    the second shot (s). A GPU reads at the rate `one` in one shot, `two` in two (B/s)."""
 
     latency: float
     each: float

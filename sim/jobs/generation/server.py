@@ -254,7 +254,7 @@ class Server:
             self.moments.append(state)
 
     def _swap(self) -> None:
-        """Use the weights that were handed over last from now on."""
+        """From now on, use the weights that were handed over last."""
         for version, done in self._swaps:
             self._batch.swap(version)
             self.version = version

@@ -199,8 +199,8 @@ class Speed:
         return sum(a.seconds(batch / self._shares, seen / self._shares) for a, seen in each)
 
     def _waits(self, sequences: int, rows: int, parts: Parts) -> tuple[float, float]:
-        """The least seconds of a step and the seconds on top, both for its host. The engine's
-        constants are those of hosts of H100s, which `pace` scales."""
+        """The host's least seconds of a step, and its seconds on top of the device's. The engine's
+        constants hold for hosts of H100s; `pace` scales them to this host."""
         engine, pace = self.engine, self.device.host
         host = pace * (engine.step + engine.sequence * sequences)
         launches = pace * parts.launches if rows > engine.graphs else 0.0

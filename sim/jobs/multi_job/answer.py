@@ -19,7 +19,7 @@ class JobRow:
     `slowed_by` has the seconds that each other job adds to a step. `submitted`, `begun` and `ended`
     are moments (s), the last two None where the job has not begun or ended. Its `faults` cost it
     the steps of `lost` seconds. It has written `checkpoints` checkpoints. Each took
-    `checkpoint_time` in the mean until it was in storage, and takes `checkpoint_alone` without
+    `checkpoint_time` on average until it was in storage, and takes `checkpoint_alone` without
     other jobs (s). Training stopped for `stopped` seconds to write checkpoints and to read them
     back. A step alone takes `straggler_seconds` longer than with nothing slow."""
 

@@ -1,7 +1,7 @@
 """Paces of jobs that meet in unknown phases: each pace is the mean over all phases.
 
-Three cases use this mean: companies too large to play, jobs that arrive over time in unknown
-phases, and workers that share updates, which repeat no step.
+Three cases use this mean: companies (jobs that meet) that are too large to play, jobs that arrive
+over time in unknown phases, and workers that share updates, which repeat no step.
 
 A job is on a link for a share a of its time: the seconds of its bytes at its speed there, divided
 by its pace. K of the other jobs are on the link with it, each independently, and share it evenly.
@@ -76,8 +76,8 @@ def mean_paces(
 
 def _found(active: Floats, link: NDArray[np.int64], room: Floats) -> Floats:
     """The mean share r of its speed that each row, a guest on a link, finds. A row is on its link
-    for the share `active` of the time; the link has `room` for so many such guests at full speed.
-    Rows of a link are neighbours.
+    for the share `active` of the time. `room` is how many such guests its link carries at full
+    speed. Rows of a link are neighbours.
 
     >>> link, room = np.array([0, 0, 1]), np.array([1.0, 2.0, 1.0])
     >>> _found(np.array([1.0, 0.5, 0.2]), link, room).round(12).tolist()

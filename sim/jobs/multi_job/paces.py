@@ -156,8 +156,8 @@ class Paces:
 
 
 def _where(jobs: Sequence[Placed]) -> Hashable:
-    """Which of the jobs' nodes share pods and stores. If the network has no hierarchy, or a link is
-    degraded, it is the nodes themselves."""
+    """A key: which of the jobs' nodes share pods and stores. If the network has no hierarchy, or a
+    link is degraded, the key is the nodes themselves."""
     cluster = jobs[0].place.cluster
     nodes = [node for job in jobs for node in job.place.nodes]
     if not cluster.hierarchical or cluster.degraded:

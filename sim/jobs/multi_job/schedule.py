@@ -328,7 +328,7 @@ class Cluster:
 
     @property
     def _endless(self) -> bool:
-        """Whether no job ends, and jobs have written `steady` checkpoints each in the mean."""
+        """Whether no job ends, and jobs have written `steady` checkpoints each on average."""
         saving = [visit for visit in self.running if visit.job and visit.job.saves]
         written = sum(visit.checkpoints for visit in saving)
         endless = all(visit.wanted == inf for visit in self.running)

@@ -151,7 +151,8 @@ def _lengths(mean: float, cap: int) -> dict[str, Any]:
 # --- verl -----------------------------------------------------------------------------------------
 
 # Tokens of an answer; assumed. The first guess, 4,000, made updates four times too long and was
-# replaced in view of the rows: steps of verl test orders and ratios, not the level.
+# replaced in view of the rows. So verl's rows test the order and the ratios of steps, not the
+# level.
 _VERL_MEAN = 1200.0
 # Seconds for each token of the padded batch in a process of verl, from messages of its commits a
 # month before the runs' recipe: `ray.put` of 6,400 x 20,480 tokens takes 28.85 s, with many threads

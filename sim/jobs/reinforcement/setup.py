@@ -36,7 +36,7 @@ from sim.scenario.setup import PlanSetup, load_model, load_stack, load_topology,
 from sim.variability.laws import generator
 
 KEEP_SPANS = 50_000
-_ANSWERS = 1024  # the least answers of a step of a sample
+_ANSWERS = 1024  # the fewest answers of a step that a sample of the servers writes
 _OF_ANSWER = 1.2e-4  # s of one core: its events on a server and in the loop
 
 
@@ -111,7 +111,7 @@ class ReinforcementSetup(WithoutProgram):
 
     @property
     def brief(self) -> "ReinforcementSetup":
-        """The setup of a single step, for figures of its answer that are no seconds."""
+        """The setup of a single step, for figures of its answer that are not times."""
         own = self.sampled
         return replace(own, plan=replace(own.plan, steps=1, warmup=0), keep_spans=0)
 

@@ -33,7 +33,7 @@ from sim.scenario.scenario import Straggler
 from sim.scenario.setup import PlanSetup, assemble
 
 Deal = Literal["rows", "answers"]
-_PARTS = 8  # rows are played filled to eighths
+_PARTS = 8  # rows are played with 1/8, 2/8 ... 8/8 of their tokens
 _EXACT = 4  # each number of microbatches up to 4 is played; beyond, only powers of two
 
 
