@@ -22,7 +22,7 @@ from benchmarks.figures import Figure
 NAME = "gpt3-175b-megatron"
 LIBRARIES = "import numpy, pydantic, simpy, click"
 COMMAND = f"import sys; sys.argv = ['sim', 'run', '{NAME}']; from sim.__main__ import main; main()"
-POINTS = 96
+POINTS = 960
 ROOT = Path(sim.__file__).parent
 
 
@@ -53,11 +53,11 @@ def paired(pairs: int = 7) -> float:
 
 
 def points_a_second(jobs: int) -> float:
-    """Points of a sweep over bandwidths; processes are started beforehand."""
+    """Points of a sweep over bandwidths; the time in which processes start counts."""
     sweep = f"sim.sweep({NAME!r}, {{'network.bandwidth': values}}, jobs={jobs})"
     code = (
         "import sim, time; values = ['90 Gb/s', '95 Gb/s']; "
-        f"{sweep}; values = [f'{{100 + n}} Gb/s' for n in range({POINTS})]; "
+        f"{sweep}; values = [f'{{100 + n / 10}} Gb/s' for n in range({POINTS})]; "
         f"began = time.perf_counter(); {sweep}; print(time.perf_counter() - began)"
     )
     return POINTS / float(_output(code))

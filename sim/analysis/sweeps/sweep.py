@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 _OF_POINT = 0.01  # s that the fastest point takes
 _TRIED = 64  # the most points with a value that are checked until one of them is right
 _TOGETHER = 128  # the most points that are played together
+_FIRST = 4  # points whose time says whether processes are worth their start
 _FEW = 32  # points for each process that are timed before the others are divided
+_START = 2.0  # s in which processes start; they must gain more
 _UNSEEN = 2.0  # the most seconds of work that are lost where a sweep is killed
 _SHARES = 2  # tasks for each process, so all processes are busy until the end
 
@@ -165,19 +167,22 @@ def _computed(
 def _new_rows(
     task: Callable[..., SweepTask], points: Sequence[tuple[str, Point]], jobs: executors.Jobs
 ) -> Iterator[Answer]:
-    """Yield rows as they are found: first that of one point, then those of a few, then those of all
-    other points. The time of earlier points says how many points a task may have. Raises
-    `InputError` where workers read other files."""
+    """Yield rows as they are found: first that of one point, then those of ever more points. The
+    time of earlier points says how many points a task may have, and whether the next points are
+    sooner done here than processes start. Raises `InputError` where workers read other files."""
     count = jobs if isinstance(jobs, int) else executors.cores()
     each = 0.0
-    for number in (1, _FEW * count, len(points)):
+    for number in (1, _FIRST, _FEW * count, len(points)):
         part, points = points[:number], points[number:]
         if not part:
             return
         most = int(_UNSEEN / each) if each else 1
         size = max(1, min(_TOGETHER, most, -(-len(part) // (_SHARES * count))))
         starts, began = range(0, len(part), size), time.perf_counter()
-        yield from _of_tasks([task(points=part[first : first + size]) for first in starts], jobs)
+        tasks = [task(points=part[first : first + size]) for first in starts]
+        gained = each * (len(part) + len(points)) * (1.0 - 1.0 / count)  # by processes that run
+        alone = not isinstance(jobs, str) and gained < _START
+        yield from _of_tasks(tasks, 1 if alone else jobs)
         each = (time.perf_counter() - began) / len(part)
 
 
