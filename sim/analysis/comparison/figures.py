@@ -1,7 +1,7 @@
 """Jobs side by side by the figures of their kind, for kinds without a comparison of their own.
 
 An answer names this class as its `comparison` and offers `cost` and `account`. `cost` is the name
-and the seconds of the quantity of which the best job has least. `account` has seconds by part,
+and the seconds of the quantity that is smallest for the best job. `account` has seconds by part,
 under a title.
 """
 
@@ -23,7 +23,7 @@ class FigureComparison(Comparison):
 
     @property
     def costs(self) -> list[float]:
-        """Each case's seconds of the quantity of which the best case has least."""
+        """Each case's seconds of the quantity that is smallest for the best case."""
         return [case.result.get("cost")[1] for case in self.cases]
 
     @property

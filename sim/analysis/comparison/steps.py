@@ -21,9 +21,9 @@ _RENT = "{rent_expected:,.0f} ({rent_low:,.0f} to {rent_high:,.0f})"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepComparison(Comparison):
-    """Steps of jobs. Where batches differ, all seconds are those of as many tokens as the first
-    job's step has. With `tokens` to train on, each job also has its days and dollars (rent). Models
-    that have no tokens are compared by samples, but not with models that have."""
+    """Steps of jobs. If batches differ, all seconds are those of equally many tokens: the tokens of
+    the first job's step. With `tokens` to train on, each job also has its days and dollars (rent).
+    Models that have no tokens are compared by samples, but not with models that have."""
 
     unwritten = ("cases", "target")
     unanswered = {"target": "synchronous steps have no loss"}  # noqa: RUF012
@@ -44,13 +44,14 @@ class StepComparison(Comparison):
 
     @property
     def counted(self) -> str:
-        """What jobs whose rates are known count: tokens, or samples."""
+        """What jobs with known rates count: tokens, or samples."""
         known = (own.inputs.counted for own in self.results if own.tokens_per_second)
         return next(known, "tokens")
 
     @property
     def amount(self) -> str:
-        """The work whose seconds are compared, behind the word "as"; empty for a step of each."""
+        """The work whose seconds are compared, as it follows the word "as"; empty for a step of
+        each."""
         alike = max(self.scales) - min(self.scales) < 1e-9
         return "" if alike else f"many {self.counted} as a step of {self.names[0]}"
 

@@ -49,8 +49,7 @@ class Advice:
 
 def advised(setup: Setup, result: Result, suggestions: Sequence[Suggestion]) -> Iterator[Advice]:
     """Yield the changes that fit into memory and make the step shorter (or make it fit), the best
-    first. Where several changes help one beside the other, the script with these changes comes
-    before them."""
+    first. If several changes help together, the script with all of these changes comes first."""
     rows = so_far((change, _played(change, setup)) for change in suggestions)
     made = [
         (change, advice)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _SEEDS = 5  # seeds of moves near the best
 _NEAR = 1.15  # moves up to this many times as slow as the best are played with further seeds
-_LEAST_AGAIN = 3  # of these moves, at least so many
+_LEAST_AGAIN = 3  # at least this many of these moves
 _ESTIMATED = 0.9  # safety factor on a move's `least`, an estimate that may be some percent too high
 _FAR = 1.05  # times the best move; a move whose bound is longer is not played
 

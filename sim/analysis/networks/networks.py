@@ -45,7 +45,7 @@ _GRAMMAR = "write NAME, or 'NAME: KEY=VALUE; KEY=VALUE'"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStep:
     """A job's step on a cluster: `seconds` simulated, `expected` (s) from `low` to `high`, `tokens`
-    a step, `watts` (W) that a device draws in the mean, and `failed` (s), the expected step with
+    a step, `watts` (W) that a device draws on average, and `failed` (s), the expected step with
     the failure.
 
     `apart` is the scale of the error that layouts of a job do not share; `basis` names the measured
@@ -76,8 +76,8 @@ class Network:
     intervals. `sound` and `failed` are the hours without and with the failure. Tokens per dollar
     count the rent, or the rent and the network's price, written off over years. `watts` are those
     of a device and its share of a host. `sure` is the probability that the mix takes longer here
-    than on the best cluster, if both are measured. `longer` says by which share at least and at
-    most, at the level of intervals. `spread` is the standard deviation of the hours over hashes of
+    than on the best cluster, if both are measured. `longer` bounds the share by which it does,
+    at the level of intervals. `spread` is the standard deviation of the hours over hashes of
     connections, as a share of the hours. `bill` counts switches, cables and transceivers for all of
     the cluster's GPUs; `dollars` is their price.
     """

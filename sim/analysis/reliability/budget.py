@@ -343,7 +343,7 @@ class _Sizes:
 
     def _first(self, choices: Sequence[int], passes: Callable[[_Size], bool]) -> int:
         """Return the index of the first choice that passes, or the number of choices if none
-        passes. Behind the first choice that passes, every choice that can run must pass, too."""
+        passes. After the first choice that passes, every choice that can run must pass, too."""
 
         def enough(place: int) -> bool:
             size = next(filter(None, map(self._with, choices[place:])), None)

@@ -99,7 +99,7 @@ def cost_of(
     goodput: float = 1.0, watts: float | None = None,
 ) -> TrainingCost:  # fmt: skip
     """Return the cost of `tokens` tokens. `goodput` is the share of the time that is productive. A
-    device draws `watts` in the mean, or its full power where `watts` is unknown."""
+    device draws `watts` on average, or its full power where `watts` is unknown."""
     seconds = tokens / tokens_per_step * step_time / goodput
     hours = seconds / HOUR * topology.gpus
     price = topology.price

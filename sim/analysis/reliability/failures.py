@@ -105,8 +105,7 @@ class Failures:
     ) -> "Failures":
         """Return these failures for a job on `gpus` devices. The job has its share of the storage.
         `checkpoints` of the scenario set the interval, in steps of `step` seconds, and may set the
-        storage. Keys that the
-        user has `settled`, such as "recovery.storage", stay unchanged."""
+        storage. Keys that the user has `settled`, such as "recovery.storage", stay unchanged."""
         known: dict[str, float] = {"storage": self.recovery.storage * min(gpus / self.gpus, 1.0)}
         if checkpoints is not None:
             known["interval"] = checkpoints.steps * step

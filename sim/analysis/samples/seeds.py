@@ -123,8 +123,9 @@ def _distribution(values: Floats) -> dict[str, Any]:
 
 
 def _mean(name: str, values: Sequence[Any]) -> Any:
-    """Return the mean of numbers, whether all truth values hold (for `diverged`, whether any does),
-    or the common value of others; None where a value is unknown or others differ."""
+    """Return the mean of numbers. For truth values, return whether all hold (for `diverged`,
+    whether any holds); for other values, the common value. None if a value is unknown, or if other
+    values differ."""
     if any(value is None for value in values):
         return None
     if all(isinstance(value, bool) for value in values):

@@ -6,7 +6,7 @@ their seconds. The last gradient must then travel back to the first chunk of the
 of kind W can overlap this.
 
 The second bound needs a program: every stream must carry all collectives of its passes. Messages,
-the host and operations behind the passes only make steps longer than both bounds.
+the host and operations after the passes only make steps longer than both bounds.
 """
 
 from collections import Counter, defaultdict

@@ -64,8 +64,7 @@ class MeshLayouts:
 
     @cached_property
     def passes(self) -> list[tuple[float, Plan]]:
-        """All suited plans, each behind a lower bound of its step time (s), shortest bound
-        first."""
+        """All suited plans with lower bounds of their step times (s), the shortest bound first."""
         if not self.suited:
             return []
         job, kinds = self._job(self.suited[0]), dict.fromkeys(self._model.kinds)

@@ -35,7 +35,7 @@ def axis(text: str) -> SweepAxis:
     """Read one `--vary`. Raises `InputError` where it is not `key=values` or has no values.
 
     `a..b` counts up by one. `a..b:n` are n evenly spaced values from a to b, both included. A unit
-    behind b holds for all of them. Commas separate values and ranges.
+    after b holds for all of them. Commas separate values and ranges.
 
     >>> axis("plan.tp=1,2,4..6").values
     (1, 2, 4, 5, 6)

@@ -167,9 +167,10 @@ def _computed(
 def _new_rows(
     task: Callable[..., SweepTask], points: Sequence[tuple[str, Point]], jobs: executors.Jobs
 ) -> Iterator[Answer]:
-    """Yield rows as they are found: first that of one point, then those of ever more points. The
-    time of earlier points says how many points a task may have, and whether the next points are
-    sooner done here than processes start. Raises `InputError` where workers read other files."""
+    """Yield rows as they are found: first the row of one point, then the rows of ever more points.
+    The time of earlier points says how many points a task may have, and whether this process does
+    the next points sooner than other processes start. Raises `InputError` where workers read other
+    files."""
     count = jobs if isinstance(jobs, int) else executors.cores()
     each = 0.0
     for number in (1, _FIRST, _FEW * count, len(points)):

@@ -139,7 +139,7 @@ _MAY_BE_ZERO = ("zero", "offload_layers", *_SHARDED)
 # NeMo's and Megatron-Bridge's performance recipes: peft.target_modules = ["linear_qkv"], dim = 16.
 _LORA = {"rank": 16, "modules": ["linear_qkv"]}
 # Tables without the column `task` note LoRA in words. MLPerf's rules put adapters beside both
-# linear layers of attention, behind dropout (mlcommons/training, llama2_70b_lora:
+# linear layers of attention, after dropout (mlcommons/training, llama2_70b_lora:
 # lora_target_modules "qkv_proj,o_proj", lora_dropout 0.1; NeMo's: peft.target_modules
 # ["attention"]).
 _NOTED_LORA = re.compile(r"LoRA rank (\d+)")
@@ -388,7 +388,7 @@ def _offload(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _graphs(row: Mapping[str, Any]) -> list[str]:
-    """Return the scopes of CUDA graphs, which are printed behind the name of the capturing code.
+    """Return the scopes of CUDA graphs, which are printed after the name of the capturing code.
     "none" in "none:attn+mlp" means no graphs. An empty list of scopes means attn and mlp. Some
     tables print scopes letter by letter."""
     printed = row.get("cuda_graph")
@@ -405,7 +405,7 @@ def _graphs(row: Mapping[str, Any]) -> list[str]:
 
 def _precision(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the precision of products and its recipe. Tables print a recipe as a precision of its
-    own, by a short name, or with a remark behind it."""
+    own, by a short name, or with a remark after it."""
     printed = row.get("fp8_recipe")
     if row["precision"] == "nvfp4":
         return {"precision": "fp4", "recipe": "nvfp4"}

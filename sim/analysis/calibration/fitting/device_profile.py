@@ -37,8 +37,8 @@ def profiled(
     """Return the profile of a device's measurements.
 
     Some measurements are kept out of the fit of rates and smoothness; `residuals` are the errors on
-    these measurements. `device` names the file whose rates are refined. `table`
-    names the CSV of the measurements; a second CSV beside it holds the host's times of `operators`.
+    these measurements. `device` names the file whose rates are refined. `table` names the CSV of
+    the measurements; a second CSV beside it holds the host's times of `operators`.
     """
     folder = "topologies/devices"
     document = catalog.document(folder, catalog.find(folder, device))

@@ -34,7 +34,7 @@ def fitted(
 ) -> GemmRates:
     """Return the rates that minimise the soft-L1 of log(predicted / measured) over `products`.
 
-    All products have the same `precision`. Of the shares in `full`, only its share is fitted.
+    All products have the same `precision`. In `full`, only this precision's share is fitted.
     """
     keys = [] if only_full else [key for key in FITTED if getattr(device.gemm, key)]
 

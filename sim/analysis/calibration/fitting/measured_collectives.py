@@ -49,7 +49,8 @@ def from_readings(
 
 
 def _table(kind: str, ranks: int, nodes: int) -> str:
-    """
+    """Return the name of a sweep of sizes.
+
     >>> _table("all_reduce", 16, 2)
     'all_reduce among 16 on 2 nodes'
     """

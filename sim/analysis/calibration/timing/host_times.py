@@ -1,12 +1,12 @@
 """Host seconds of calls of torch, and the operators that each call dispatches.
 
-Forward, layers of several kinds follow one another, as in a model. A host that repeats one call has
-its code in the cache, and is up to twice as fast.
+In forward passes, layers of several kinds follow one another, as in a model. A host that repeats
+one call has its code in the cache, and is up to twice as fast.
 
-Backward, a layer is called many times in a row. The backward pass of a single call is subtracted,
-which removes the start of a pass and leaves the seconds per call. All calls are then multiplied by
-one factor: how much longer the backward passes of the forward's mixed rows are than the sum of
-their calls.
+In backward passes, a layer is called many times in a row. The backward pass of a single call is
+subtracted, which removes the start of a pass and leaves the seconds per call. All calls are then
+multiplied by one factor, since backward passes of mixed rows take longer than the sum of their
+calls.
 
 On a GPU, fewer launches are in flight than its queue holds, so the host never waits for the GPU
 while it is timed; it waits between two timings. On a CPU, the operators' own arithmetic, on a few

@@ -56,7 +56,7 @@ def _round_trip(call: Call, wait: Call) -> float:
 
 
 def _seconds_per_node(replay: Call, wait: Call) -> float:
-    """Return the seconds per node of a graph, with a five-hundredth of its launch's round trip."""
+    """Return the seconds per node of a graph; they include 1/500 of the round trip of a launch."""
     replay()
     wait()
     return median(_round_trip(replay, wait) for _ in range(REPEATS)) / LAUNCHES
