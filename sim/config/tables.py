@@ -60,7 +60,7 @@ def without_torn_end(path: Path, *, heading: str, mend: bool) -> str:
 
 
 def only(found: Iterable[Row], wanted: Mapping[str, str]) -> Iterator[Row]:
-    """The rows whose cells equal the `wanted` values, by heading. With "!" behind the heading, the
+    """The rows whose cells equal the `wanted` values, by heading. With "!" after the heading, the
     cells must differ.
 
     Raises `InputError` for headings that the table does not have, and where no row is left.

@@ -129,7 +129,7 @@ def _wrong_unit(text: str, written: str, symbol: str, unit: str) -> str:
 
 
 class InSI(float):
-    """A number that is known to be in SI units, so that no unit is written behind it."""
+    """A number that is known to be in SI units, so that no unit is written after it."""
 
 
 class Unit:

@@ -38,7 +38,7 @@ def core(run: Execution) -> Operator:
 
 
 def cores(run: Execution) -> tuple[Operator, ...]:
-    """Return the core, behind an operator that gathers the other ranks' keys and values where both
+    """Return the core, after an operator that gathers the other ranks' keys and values where both
     passes share one gathering."""
     if run.sharding.ring == 1:
         return (core(run),)
@@ -73,7 +73,7 @@ def _gated(run: Execution) -> tuple[Operator, ...]:
 
 
 def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
-    """Return the core, behind copies of keys and values where the stack repeats them for all heads
+    """Return the core, after copies of keys and values where the stack repeats them for all heads
     of queries. Each key and value is read once and written for every head that shares it; backward
     the gradients of these heads are summed (torchtitan, repeat_kv in models/llama/model.py)."""
     if not run.fusion.repeated_keys or run.model.kv_heads == run.model.heads:
@@ -121,7 +121,7 @@ def project_out(run: Execution) -> Operator:
 
 
 def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
-    """Return the norms of Q and K behind the operator `projection` (QK norm). The norm takes each
+    """Return the norms of Q and K after the operator `projection` (QK norm). The norm takes each
     head by itself, or with "whole" all heads of a token together. All heads of a layer share one
     gain (Dehghani et al. 2023, section 2; Qwen3). With "heads" each head has a gain and no shift
     (transformers, CohereLayerNorm); with "l2" there is no gain. With "whole" each column has a gain

@@ -4,7 +4,7 @@
   each share. Backward the gradients of the shares go round, too.
 - Gathered ring (torch, torch/distributed/tensor/experimental/_attention.py): the kernels are those
   of a ring, but keys and values are gathered once, beside the first kernel. Backward their
-  gradients go all the way round in fp32 and are summed behind each kernel. torch.compile waits for
+  gradients go all the way round in fp32 and are summed after each kernel. torch.compile waits for
   each call at once (torch/distributed/_functional_collectives.py, _maybe_wrap_tensor). Its graph of
   both passes merges the two gathers (torch/_functorch/compile_utils.py, fx_graph_cse).
 - All-gather (Llama 3, section 3.3.2): keys and values are gathered, then one kernel runs. Backward
@@ -111,9 +111,9 @@ def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) ->
 def _merged(run: Execution) -> Items:
     """Return the kernels that merge the outputs of a ring's kernels into an fp32 output. A fused
     merge reads both outputs and writes their sum. Torch's eager ring (_SDPAMerger) casts all
-    outputs before and the sum behind. Its merge is a difference, a product and a difference, with
-    five small kernels of log-sum-exps. All merges of the last rank are of whole shares, so this
-    rank sets the pace."""
+    outputs before the sum, and the sum after it. Its merge is a difference, a product and a
+    difference, with five small kernels of log-sum-exps. All merges of the last rank are of whole
+    shares, so this rank sets the pace."""
     times = run.sharding.ring - 1
     whole = run.sharding.way == "all-gather" or not run.shape.causal or run.shape.window
     if times == 0 or whole:
@@ -209,7 +209,7 @@ def _beside(run: Execution, collective: Collective, kernel: Kernel) -> Items:
 
 
 def _turned(run: Execution, kernels: tuple[Attention, ...]) -> Iterator[Item]:
-    """Yield the backward kernels behind the first. Each follows the sums of the previous kernel's
+    """Yield the backward kernels after the first. Each follows the sums of the previous kernel's
     gradients, and runs beside the shift of the gradients of keys and values to the next rank."""
     for kernel in kernels[1:]:
         yield _sums(run)

@@ -33,7 +33,7 @@ class Convolutional:
     A `resnet` has a 7x7 stem with pooling, then stages of bottleneck blocks (1x1, 3x3, 1x1 to four
     times the width; He et al. 2016, table 1) with the stride in the 3x3 (v1.5). Each of its
     convolutions has batch norm. A `vgg` has stages of 3x3 convolutions with biases, a pooling
-    behind each stage, and three linear layers, the inner ones of width `linear` (Simonyan and
+    after each stage, and three linear layers, the inner ones of width `linear` (Simonyan and
     Zisserman 2015, table 1, D for 16 layers). `synchronised` batch norm takes its statistics over
     all data-parallel ranks.
 

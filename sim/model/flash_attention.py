@@ -47,7 +47,7 @@ def _own_format(run: Execution) -> tuple[Item, ...]:
 def _in_low(run: Execution, core: Operator) -> Operator:
     """Return the core in the recipe's format (TransformerEngine, dot_product_attention/backends.py,
     FusedAttnFunc). Q, K, V and the output's gradient are cast in front of its kernels; the output
-    and the gradients are cast back behind them. The backward pass reads the cast Q, K, V and
+    and the gradients are cast back after them. The backward pass reads the cast Q, K, V and
     output."""
     recipe = run.recipe
     if recipe is None or not recipe.attention:

@@ -24,14 +24,14 @@ class Fusion:
     Each key of this group is one kernel where true, and the framework's own sequence of kernels
     where false: `bias_gelu`, `masked_softmax` (scale, mask, softmax), `bias_dropout_add` (bias,
     dropout and residual sum), `norm` (LayerNorm or RMSNorm), `sum_relu` (a residual sum and the
-    ReLU behind it), `rotary`, `swiglu`, `cross_entropy`, `router` (scores, top-k and balance of
+    ReLU after it), `rotary`, `swiglu`, `cross_entropy`, `router` (scores, top-k and balance of
     experts), `permute` (sorts tokens by experts), `clamp` (a gated activation and its limits),
     `grouped` (one product for all experts of a rank). `compiled` is torch.compile. It fuses all of
-    this group except `grouped`, and the residual sum with the norm behind it, in layers and, with
+    this group except `grouped`, and the residual sum with the norm after it, in layers and, with
     `compiled_ends`, in embedding, head and loss. With `epilogues` the products of experts in blocks
     of eight bits also apply the gated activation between them, forward and backward, and cast their
     results. `expert_bias` says which products of experts add their bias; the others need kernels
-    for each expert, behind the second product in fp32. With `host_counts` the host reads how many
+    for each expert, after the second product in fp32. With `host_counts` the host reads how many
     tokens each expert gets before they are sent. With `router_fp32` gradients of the router's
     product are computed in fp32. `fp32_norms` runs norms in fp32 beside half-precision products.
     With "copy" a separate kernel casts the input of each norm to fp32, and another casts its
@@ -40,7 +40,7 @@ class Fusion:
     precision, whose deny list holds Mean and all that follows it up to the next product
     (core/grappler/optimizers/ auto_mixed_precision_lists.h); XLA starts a kernel at each reduction.
     `norms` names the library of the fused norms. Those of TransformerEngine, cuDNN and apex read
-    their inputs once, forward and backward, and may cast their result for a linear layer behind
+    their inputs once, forward and backward, and may cast their result for a linear layer after
     them; torch's own reach less of the bandwidth (`sim.model.kernels.TORCH_NORM`). `channels_last`
     names the precisions in which images are NHWC (`sim.model.convolution_kernels`). `serial_gains`:
     LayerNorm's gains are summed by one CTA for every 32 columns, whose 32 rows of threads go
@@ -59,10 +59,10 @@ class Fusion:
     `overlap_tensor`: backward's tensor-parallel collectives run beside the weight gradients.
     `wide_joins`: torch.cat loads several 16-bit elements at once and computes no address for each
     (torch 2.8 on: pytorch, pull request 150233; for 32 bits since 2.1). `redistributes`: sequence
-    parallelism is DTensor's (`model.tensor_parallel`). `split_gather`: the product behind an
+    parallelism is DTensor's (`model.tensor_parallel`). `split_gather`: the product after an
     all-gather is two products, of the rank's own rows beside the gather and of the other rows
-    behind it. `user_buffers`: products run piece by piece beside the gather in front of them or the
-    scatter behind them, which copy engines or a few SMs move (TransformerEngine, with sequence
+    after it. `user_buffers`: products run piece by piece beside the gather in front of them or the
+    scatter after them, which copy engines or a few SMs move (TransformerEngine, with sequence
     parallelism). `layout_copies`: Q, K and V are copied into the order that the fused attention
     kernel wants, and sequence lengths are counted from a mask. `repeated_keys`: before attention,
     keys and values are copied to as many heads as the queries have. `reserved_sms` SMs are set

@@ -149,7 +149,7 @@ class Attention:
 
     def keys(self, span: int) -> float:
         """Return the number of keys that a query sees on average if it sees `span` at most. Under a
-        causal mask the seen keys are a triangle over the first `span` keys and a band behind it;
+        causal mask the seen keys are a triangle over the first `span` keys and a band after it;
         without a window they are half of all keys. A window on both sides loses half a triangle at
         either end."""
         if self.causal:

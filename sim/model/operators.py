@@ -249,7 +249,7 @@ def _composed(width: int) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def dropout_add(run: Execution, name: str, rows: int) -> Operator:
-    """Return bias, dropout and the residual sum behind a row-parallel linear layer. It keeps the
+    """Return bias, dropout and the residual sum after a row-parallel linear layer. It keeps the
     dropout mask. The fused kernel reads the linear layer's output and the residual, and writes the
     sum and the mask. The backward pass masks dy."""
     model, elements, width = run.shape, rows * run.model.hidden, run.width

@@ -156,7 +156,7 @@ class Recipe:
 
     def fitted(self, *, transposes: bool, sharded: bool) -> "Recipe":
         """Return this recipe on a device that may need transposed operands, and for weights that
-        may be `sharded`, which are gathered for each pass and freed behind it. Copies of freed
+        may be `sharded`, which are gathered for each pass and freed after it. Copies of freed
         weights cannot be kept (TransformerEngine's is_first_microbatch). Weights that are gathered
         in this format are cast before, share by share, at almost no cost."""
         weights, gathers = self.weights, self.gathers_weights

@@ -1,7 +1,7 @@
 """Encodings of feature maps between the passes that read them (Gist).
 
 Jain, Phanishayee, Mars, Tang and Pekhimenko 2018, "Gist: Efficient data encoding for deep neural
-network training", ISCA, section 4. A map is encoded behind its last reader forward and decoded in
+network training", ISCA, section 4. A map is encoded after its last reader forward and decoded in
 front of its first reader backward.
 """
 

@@ -13,7 +13,7 @@ S_t = a_t S_(t-1) + B_t' x_t, y_t = C_t S_t. There are four rules:
   2401.04658). It is "mamba2" without a step, with keys and queries in place of B and C.
 
 Under context parallelism each rank has all tokens of a share of the heads. All-to-alls in front of
-the convolution and behind the states exchange tokens for heads. Groups of heads that are fewer than
+the convolution and after the states exchange tokens for heads. Groups of heads that are fewer than
 the ranks go to several ranks (Megatron-Core, megatron/core/ssm/mamba_context_parallel.py).
 
 The products of chunks have not been measured; they are assumed to be as fast as other batched

@@ -94,10 +94,10 @@ def input_collectives(
 
 
 def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
-    """Return a product behind the all-gather that sequence parallelism puts in front of it. If a
+    """Return a product after the all-gather that sequence parallelism puts in front of it. If a
     recipe gathers inputs in its format, they are cast before the gather (TransformerEngine,
-    module/linear.py), otherwise behind it. If the stack splits the product (`split_gather`), the
-    rank's own rows are multiplied beside the gather and the other rows behind it. With user buffers
+    module/linear.py), otherwise after it. If the stack splits the product (`split_gather`), the
+    rank's own rows are multiplied beside the gather and the other rows after it. With user buffers
     all pieces but the last are multiplied beside the gather."""
     run, casts = linear.run, getattr(linear, _CASTS[product])
     if not run.sharding.sequence_parallel:
@@ -116,7 +116,7 @@ def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
         return (*before, gather, *behind, *getattr(linear, product))
     local = replace(linear, rows=run.local)
     others = replace(linear, rows=run.rows - run.local)
-    if run.user_buffers:  # The last piece runs behind the gather, all others as they arrive.
+    if run.user_buffers:  # The last piece runs after the gather, all others as they arrive.
         local, others = others, local
     beside_it = Overlap(collective=gather, kernels=getattr(local, product))
     return (*before, beside_it, *behind, *getattr(others, product))
@@ -126,7 +126,7 @@ def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) ->
     """Return Megatron's row-parallel linear layer: the input is divided, the `hidden` columns of
     the output are summed over ranks. The forward pass all-reduces y (operator g). Under sequence
     parallelism it reduce-scatters y, and the backward pass gathers dy. The dropout and residual sum
-    behind adds the bias."""
+    that follow add the bias."""
     hidden = run.model.hidden
     linear = Linear(
         run=run,
@@ -194,9 +194,9 @@ def redistributed(operators: Iterable[Operator], run: Execution) -> Iterator[Ope
 
     A DTensor is gathered in front of torch's own linear layer, which keeps the whole input
     (torch/distributed/tensor/parallel/style.py, PrepareModuleInput). NCCL puts the gathered shares
-    of the ranks one behind the other, and a copy sorts them by sequence (torch/distributed/
+    of the ranks one after the other, and a copy sorts them by sequence (torch/distributed/
     _functional_collectives.py: `torch.cat(torch.chunk(res, group_size, dim=0), dim=gather_dim)`). A
-    similar copy precedes a reduce-scatter. A single sequence needs no copy behind a gather (torch/
+    similar copy precedes a reduce-scatter. A single sequence needs no copy after a gather (torch/
     _utils.py, _maybe_view_chunk_cat). In compiled code a neighbouring memory-bound kernel does the
     copy. Asynchronous tensor parallelism has no copies, as its products read and write pieces
     (torch/distributed/_symmetric_memory, restride_A_shard_for_fused_all_gather_matmul).
@@ -219,7 +219,7 @@ def _ordered(operator: Operator, run: Execution) -> Operator:
 
 
 def _with_copies(items: Sequence[Item], run: Execution) -> Items:
-    """Return items with a copy in front of each scatter and behind each gather."""
+    """Return items with a copy in front of each scatter and after each gather."""
     done: list[Item] = []
     for place, item in enumerate(items):
         kind: str = ""

@@ -58,15 +58,15 @@ class Transformer(Model):
     clamp). `activation_weights` is the number of trained parameters of an activation without a
     gate. `dropout` says whether the published training uses dropout (its masks cost memory and
     time). Norms and biases: `post_norm` normalises after each residual sum; there is then no final
-    norm, but one behind the embedding. `output_norms` also normalises the results of attention and
+    norm, but one after the embedding. `output_norms` also normalises the results of attention and
     feed-forward block in front of the residual sum; without `pre_norm` these are a layer's only
-    norms. `embedding_norm` adds a norm behind the embedding. A norm has `norm_weights` parameters
+    norms. `embedding_norm` adds a norm after the embedding. A norm has `norm_weights` parameters
     for each column, by default a gain, and in LayerNorm a shift if linear layers have biases.
     `bias` gives a bias to every linear layer of a block, `biases` to the linear layers it names;
     without `key_bias` keys have none. Ends: `predictions` > 0 makes the output layer BERT's, a
     transform and then logits for that many masked tokens of each sequence; `pooler` adds BERT's
     next-sentence classifier. A learned table of positions has `position_rows` rows (0: one for each
-    token of a sequence, of the decoder's sequence behind an encoder of sound). "relative"
+    token of a sequence, of the decoder's sequence after an encoder of sound). "relative"
     `positions` add to each score one of `position_buckets` numbers of its head; encoder and decoder
     have separate numbers (Raffel et al. 2020, section 2.1). `mtp` further modules predict later
     tokens (multi-token prediction); each has a layer of the kind of the model's last layer.
@@ -201,7 +201,7 @@ class Transformer(Model):
             fault = f"layers = {self.layers} end before the first decoder of {self.pattern!r}"
             raise ValueError(f"{fault}; shorten the pattern, too")
         if self.decoder_seq and set(self.kinds[self.kinds.index(DECODER) :]) != {DECODER}:
-            fault = f"pattern = {self.pattern!r} has other layers behind its first decoder"
+            fault = f"pattern = {self.pattern!r} has other layers after its first decoder"
             raise ValueError(f"{fault}; put the encoder's in front of all decoders")
         foreign = ("latent", "window", "chunk", "documents", "predictions", "post_norm", "mtp")
         norms = ("output_norms", "embedding_norm")

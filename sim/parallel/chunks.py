@@ -29,7 +29,7 @@ from sim.program.operations import Segment
 
 
 def recomputed_layers(plan: Plan, kinds: Sequence[str], before: int) -> tuple[Again, ...]:
-    """Return each block's part in recomputation, for a chunk behind `before` layers; nothing if all
+    """Return each block's part in recomputation, for a chunk after `before` layers; nothing if all
     blocks follow the plan's rule alone.
 
     >>> from sim.parallel.plan import Plan
@@ -135,7 +135,7 @@ def _layers(
 @remembered(FOLDER)
 def _cut(row: tuple[str, ...], layers: tuple[int, ...]) -> tuple[tuple[str, ...], ...]:
     """Cut the row of blocks into pieces with these numbers of layers. The first piece also has the
-    embedding, and the last piece all blocks behind the layers. A block between two layers goes with
+    embedding, and the last piece all blocks after the layers. A block between two layers goes with
     the second layer. Raises `InputError` for an empty piece."""
     places = [place for place, kind in enumerate(row) if is_layer(kind)]
     found, start = list[tuple[str, ...]](), 0
@@ -196,7 +196,7 @@ def _balance(model: Model, stack: Stack, plan: Plan) -> Balance | tuple[int, ...
 
 @remembered(FOLDER)
 def _costs_in_layers(model: Model, balance: str) -> tuple[float, float, tuple[float, ...]]:
-    """Return the costs of the blocks behind the layers, of the embedding, and of each layer, in
+    """Return the costs of the blocks after the layers, of the embedding, and of each layer, in
     FLOPs of the mean layer; a "quota" counts weights instead, as nanotron does."""
     if balance == "quota":
         own = {kind: counts.weights(model, kind) for kind in dict.fromkeys(model.row)}

@@ -5,7 +5,7 @@ et al. 2019, algorithm 1; torch's powerSGD_hook.py); `Compression.sums` says how
 The code of a bucket is computed after the bucket's backward pass, and decoded before the optimizer.
 
 If ZeRO shards gradients, they are scattered in full precision. Each rank's share is then encoded
-behind the passes and summed over the replicas of its group (DALL-E within and between nodes,
+after the passes and summed over the replicas of its group (DALL-E within and between nodes,
 Ramesh et al. 2021, appendix E). A share of a matrix has all columns and some of the rows.
 """
 

@@ -158,7 +158,7 @@ def reduced(
     memory: MemoryUse = NOTHING,
 ) -> list[Operation]:
     """Return the operations that sum the gradients of these parameters over all replicas. An
-    all-reduce behind a reduce-scatter has a stream of its own and runs beside the next
+    all-reduce after a reduce-scatter has a stream of its own and runs beside the next
     reduce-scatter (`all_reduce_stream` of FSDP2, `_all_reduce_stream` of FSDP1), unless reductions
     block the compute stream."""
     rounds = job.known.memo(
@@ -203,7 +203,7 @@ def _sums(job: Job, group: ParameterGroup, size: float) -> list[Collective]:
         axes = gradient_axes(plan, group)
         return [_sum("all_reduce", axes, size, f"{group.name} gradients")] if axes else []
     first = _sum("reduce_scatter", inner, size, f"{group.name} gradients")
-    if not outer or plan.gradients is not None:  # encoded shares are summed behind the passes
+    if not outer or plan.gradients is not None:  # encoded shares are summed after the passes
         return [first]
     share = size / plan.degree(inner)
     return [first, _sum("all_reduce", outer, share, f"shares of {group.name} gradients")]
@@ -261,7 +261,7 @@ def gathers(job: Job, variant: PassVariant) -> bool:
 
 
 def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
-    """Whether offloaded gradients go to the host during a pass, and not behind all passes: they do
+    """Whether offloaded gradients go to the host during a pass, and not after all passes: they do
     if they are reduced during the pass, or need no reduction."""
     plan = job.plan
     if not (plan.offload.optimizer and plan.offload.overlap and variant.makes_gradients):

@@ -20,7 +20,7 @@ _NAME = "deferred weights"
 
 
 def finished(job: Job, blocks: Iterable[Block]) -> list[Operation]:
-    """Return the deferred products behind the passes of a stage, if it holds the head."""
+    """Return the deferred products after the passes of a stage, if it holds the head."""
     head = next((block for block in blocks if block.kind == HEAD), None)
     if head is None:
         return []

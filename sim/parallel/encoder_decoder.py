@@ -2,7 +2,7 @@
 
 Every layer of the decoder reads the encoder's result. So stages of the decoder hand the result on
 beside their activations, and its gradients back (megatron/core/pipeline_parallel/schedules.py,
-`get_tensor_shapes`: both tensors behind the split). A stage may hold layers of both.
+`get_tensor_shapes`: both tensors after the split). A stage may hold layers of both.
 """
 
 from sim.model.model import Model

@@ -1,7 +1,7 @@
 """A loader: processes of the host that read samples, decode them and copy them to the device.
 
 A loader reads the samples of the next step beside the current step. Samples pass its links one
-behind the other, so the slowest link sets its pace. W workers make W / t samples a second, with
+after the other, so the slowest link sets its pace. W workers make W / t samples a second, with
 t = 1 / rate + operations x latency + read / stream. Storage, NICs, PCIe and memory carry the bytes;
 the host's cores spend 1 / rate core seconds on a sample. Other traffic shares all of these links. A
 step that ends before its next samples are ready waits for them.

@@ -75,7 +75,7 @@ def share_in(job: Job, parameters: Parameters, name: str, after: After) -> tuple
 
 
 def shares_out(job: Job, parameters: Parameters) -> Iterator[Communicate]:
-    """Yield the copy, behind the optimizer, of updated shards to the host, which keeps them."""
+    """Yield the copy, after the optimizer, of updated shards to the host, which keeps them."""
     offload = job.plan.offload
     trained = sum(n / shards(job.plan, group) for group, n in parameters.items() if group.trained)
     size = trained * job.stack.weight_bytes(job.plan.precision)
@@ -106,7 +106,7 @@ def gradients_out(
 
 
 def host_update(job: Job, parameters: Parameters) -> Iterator[Operation]:
-    """Yield the host's update of its parameters behind the gradient norm. With overlap the update
+    """Yield the host's update of its parameters after the gradient norm. With overlap the update
     has parts, and a part is updated while the previous part goes to the device."""
     offload = job.plan.offload
     count = updated_on_host(job, parameters)
@@ -206,7 +206,7 @@ class Activations:
             yield from (self._load(n) for n in self.moved if n <= self.ahead)
 
     def behind(self, number: int) -> Iterator[Operation]:
-        """Yield the copies behind the computation of a piece."""
+        """Yield the copies after the computation of a piece."""
         if not self.back and number in self.moved:
             yield self._save(number)
         if self.back and number + 1 + self.ahead in self.moved:

@@ -173,7 +173,7 @@ class _ChunkPasses:
         return Piece(block, work, self._uses.of(variant, number))
 
     def _fed(self, work: Work, action: Kind) -> Work:
-        """Return the first work of a pass, behind the unpacking of received tensors."""
+        """Return the first work of a pass, after the unpacking of received tensors."""
         alone = action == "W" or (self.ends.first if action == "F" else self.ends.last)
         size = handed(self.job, self.chunk.kinds, behind=action != "F")
         before = () if alone else unpacked(self.job, size)

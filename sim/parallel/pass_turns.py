@@ -23,7 +23,7 @@ from sim.program.operations import (
 )
 
 Item = Segment | Collective
-Part = tuple[list[Item], Collective | None]  # items that compute, then the all-to-all behind them
+Part = tuple[list[Item], Collective | None]  # items that compute, then the all-to-all after them
 
 
 def merged(forward: Iterable[Item], backward: Iterable[Item]) -> tuple[Items, Items]:
@@ -48,7 +48,7 @@ def merged(forward: Iterable[Item], backward: Iterable[Item]) -> tuple[Items, It
 
 
 def _parts(items: Iterable[Item]) -> Iterator[Part]:
-    """Yield the parts of a pass, which is cut behind each of its all-to-alls."""
+    """Yield the parts of a pass, which is cut after each of its all-to-alls."""
     kernels: list[Item] = []
     for item in items:
         if isinstance(item, Collective) and item.kind == "all_to_all":

@@ -32,7 +32,7 @@ def handed(job: Job, kinds: tuple[str, ...], *, behind: bool) -> float:
 
 def sent_bytes(job: Job) -> float | tuple[float, ...]:
     """Return the bytes of a message between stages on the network, compressed if the plan says so.
-    If layers hand over unlike tensors, return the bytes behind each piece of the model."""
+    If layers hand over unlike tensors, return the bytes after each piece of the model."""
     if not job.model.alike:
         return tuple(_unlike(job))
     if job.model.decoder_seq and job.plan.pp > 1:

@@ -95,16 +95,16 @@ class Plan(Checked):
     sequence, by an exchange for heads besides `cp`. `schedule` is a name of
     `sim.parallel.schedule`, or a CSV of actions. For a schedule that searches an order,
     `schedule_memory` limits activations, in units of 1F1B's. A step's microbatches go through the
-    pipeline in `drains` groups, and the pipeline drains behind each (a trainer with
+    pipeline in `drains` groups, and the pipeline drains after each (a trainer with
     torch.distributed.pipelining drains in every micro-step). `layers` gives the transformer layers
     of each pipeline stage (with several chunks a stage, of each chunk in the order of the model);
     by default they are split evenly, or as the stack does. `zero` is the ZeRO stage (Rajbhandari et
     al. 2020): 0 none, 1 optimizer state, 2 also gradients, 3 also parameters. Under ZeRO-3,
-    `reshard` says when gathered weights are freed: behind the forward pass (true: FSDP's
-    FULL_SHARD), when the backward pass has used them (false: SHARD_GRAD_OP), or behind the forward
+    `reshard` says when gathered weights are freed: after the forward pass (true: FSDP's
+    FULL_SHARD), when the backward pass has used them (false: SHARD_GRAD_OP), or after the forward
     pass except a share in each group of `dp` ranks ("near", with the axis `dp_hpz`). `prefetch` is
     the number of units that are gathered ahead (by default the stack's). With `no_sync` gradients
-    of ZeRO-2 and 3 are summed up whole and reduced behind the last micro-step only. By default
+    of ZeRO-2 and 3 are summed up whole and reduced after the last micro-step only. By default
     pipelines keep gathered weights and reduce once a step, and jobs without a pipeline do neither
     (`Job.reshard`, `Job.no_sync`). `tp_comm_overlap` runs tensor-parallel collectives in pieces
     beside their products (Megatron's user buffers; `Fusion.user_buffers`); by default as the stack
@@ -274,7 +274,7 @@ class Plan(Checked):
 
 def overlap_forward_backward(schedule: Schedule) -> Schedule:
     """Return the schedule with one more forward pass ahead, and with forward passes that overlap
-    the backward passes behind them. A schedule that already pairs passes stays as it is.
+    the backward passes after them. A schedule that already pairs passes stays as it is.
 
     >>> from sim.parallel.schedule import schedule
     >>> from sim.parallel.schedule_file import to_text
@@ -388,21 +388,21 @@ class EffectivePlan:
 
     @property
     def reshard(self) -> bool | Literal["near"]:
-        """Whether gathered weights are freed behind a forward pass: not in pipelines, unless the
+        """Whether gathered weights are freed after a forward pass: not in pipelines, unless the
         plan says so (pytorch/torchtitan, models/llama3/infra/parallelize.py, apply_fsdp:
         `reshard_after_forward = not pp_enabled`)."""
         return self.plan.pp == 1 if self.plan.reshard is None else self.plan.reshard
 
     @property
     def no_sync(self) -> bool:
-        """Whether sharded gradients are reduced behind the last micro-step only: in pipelines,
+        """Whether sharded gradients are reduced after the last micro-step only: in pipelines,
         unless the plan says otherwise (torch/distributed/pipelining/stage.py,
         backward_maybe_with_nosync: `set_requires_gradient_sync(False)`)."""
         return self._sums_up if self.plan.no_sync is None else self.plan.no_sync
 
     @property
     def reduces_last(self) -> bool:
-        """Whether sharded gradients are reduced unit by unit behind a pass instead of beside it:
+        """Whether sharded gradients are reduced unit by unit after a pass instead of beside it:
         torch's pipelines ask FSDP to reduce once a stage has no pass left
         (torch/distributed/pipelining/stage.py, `perform_reduce_grad`)."""
         return self._sums_up and self.no_sync

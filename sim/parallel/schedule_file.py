@@ -17,7 +17,7 @@ from sim.program.schedule import Order, Places, Schedule
 
 
 class Cell(NamedTuple):
-    """An action as it is written, and whether it overlaps the action behind it."""
+    """An action as it is written, and whether it overlaps the action after it."""
 
     kind: str
     microbatch: int

@@ -68,7 +68,7 @@ def _exchange(job: Job, schedule: Schedule) -> Exchange:
     megatron/core/pipeline_parallel/zerobubble/runtime.py, `schedule_f`), pipelines that do not
     drain (msr-fiddle/pipedream, runtime/communication.py: threads that send and receive), and
     orders of a file (torch/distributed/pipelining/schedules.py, `_PipelineScheduleRuntime`, which
-    waits for a send behind the last pass)."""
+    waits for a send after the last pass)."""
     style, sync = job.stack.pipeline_exchange, job.stack.exchange_sync
     entry = listed(job.plan.pipeline)
     if entry is not None and entry.exchange is not None:
@@ -182,7 +182,7 @@ def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
 
 
 def _sum_copies(job: Job, stage: int) -> list[Operation]:
-    """Return the sum of gradients over stages that hold the same pieces (DualPipe), behind the sum
+    """Return the sum of gradients over stages that hold the same pieces (DualPipe), after the sum
     over replicas. A rank sums the gradients of the weights that it updates."""
     plan, stack = job.plan, job.stack
     if not job.copies[stage]:
@@ -206,7 +206,7 @@ def _sum_copies(job: Job, stage: int) -> list[Operation]:
 
 def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
     """Return the sums of the word embedding's gradients over the stages that hold it, and of
-    learned positions' gradients over encoder and decoder, behind the sums over replicas
+    learned positions' gradients over encoder and decoder, after the sums over replicas
     (Megatron-LM, finalize_model_grads)."""
     run, positions = job.execution, job.position_holders
     tables = (

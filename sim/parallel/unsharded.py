@@ -67,7 +67,7 @@ def _whole(job: Job, blocks: Sequence[Block]) -> float:
 
 
 def made(job: Job, variant: PassVariant, block: Block) -> MemoryUse:
-    """Return the memory of a block's whole gradients behind a backward pass, until they are reduced
+    """Return the memory of a block's whole gradients after a backward pass, until they are reduced
     or later micro-steps add to them."""
     if job.plan.zero < 2 or not variant.makes_gradients:
         return NOTHING

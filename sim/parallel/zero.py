@@ -238,7 +238,7 @@ class _Pass:
         )
 
     def _leaves(self, unit: _Unit) -> int:
-        """Return the number of the computation behind which a unit's gradients are reduced."""
+        """Return the number of the computation after which a unit's gradients are reduced."""
         return len(self.pieces) - 1 if self.job.reduces_last else unit.numbers[-1]
 
     def _reduce(self, place: int, unit: _Unit) -> list[Operation]:

@@ -69,7 +69,7 @@ class Copy(Collective):
 
     A copy whose path is only the memory is work of the host's processors, limited by memory
     bandwidth. Each byte of a copy puts the bytes in `loads` on the links of its path (default: 1).
-    A copy of kind "stream" is many copies one behind the other, so their latencies do not add up.
+    A copy of kind "stream" is many copies one after the other, so their latencies do not add up.
     Only the first rank along the axes of `first` copies.
     """
 
@@ -269,8 +269,8 @@ class Communicate:
     """Take part in all of `calls` at once. The operation ends when the last call ends.
 
     A transfer starts when every participant has reached it. On the compute stream it blocks the
-    passes behind it; on a stream of its own it overlaps them. `sync` makes the host wait for the
-    end, too (`torch.cuda.synchronize`), so nothing behind the operation is launched ahead.
+    passes after it; on a stream of its own it overlaps them. `sync` makes the host wait for the
+    end, too (`torch.cuda.synchronize`), so nothing after the operation is launched ahead.
     """
 
     name: str

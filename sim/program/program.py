@@ -122,7 +122,7 @@ Style = Literal["batched", "async-send", "overlapped"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """How neighbouring stages hand over activations and their gradients. `bytes` is the size of a
-    message, or a tuple with the size behind each piece of the model where sizes differ.
+    message, or a tuple with the size after each piece of the model where sizes differ.
 
     `batched`: after every pass one blocking exchange sends its output and receives the next pass's
     input (Megatron-LM's send_forward_recv_backward and its kin, batch_isend_irecv). `async-send`:

@@ -80,7 +80,7 @@ class Schedule:
 
     Several stages may hold the same piece; the orders then decide which microbatches pass which
     stage. `pairs` are the places in each stage's order at which a pass is meant to overlap the pass
-    behind it, one of them forward and the other backward. If a pipeline does not drain between
+    after it, one of them forward and the other backward. If a pipeline does not drain between
     steps, a schedule has several `steps` of equally many microbatches, and `base` is the schedule
     with fewer steps. The time beyond the base is the time of the further steps.
     """
@@ -167,7 +167,7 @@ class Schedule:
 
     @cached_property
     def _beside(self) -> dict[tuple[Place, int], Place]:
-        """For each place, the place before it on its way (key -1) and the place behind it (1)."""
+        """For each place, the place before it on its way (key -1) and the place after it (1)."""
         pairs = list(self.borders())
         return {(here, 1): there for here, there in pairs} | {
             (there, -1): here for here, there in pairs

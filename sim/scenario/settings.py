@@ -56,7 +56,7 @@ def setting(written: str) -> tuple[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """A value as written behind `key=`: TOML, or a bare text such as 400 Gb/s."""
+    """A value as written after `key=`: TOML, or a bare text such as 400 Gb/s."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):

@@ -141,7 +141,7 @@ def test_relative_positions_read_scores_once_more_and_write_them() -> None:
         ({"mtp": 1}, "mtp is not known beside a decoder's layers"),
         ({"post_norm": True}, "post_norm is not known beside a decoder's layers"),
         ({"layers": 1}, "end before the first decoder"),
-        ({"pattern": "3 dense, 1 decoder, 1 dense"}, "other layers behind its first decoder"),
+        ({"pattern": "3 dense, 1 decoder, 1 dense"}, "other layers after its first decoder"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], words: str) -> None:

@@ -28,7 +28,7 @@ NOTHING = -1  # no such node, no message
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Passes as nodes; each stage's end is a node, too, behind its last pass.
+    """Passes as nodes; each stage's end is a node, too, after its last pass.
 
     `before` is the node before each node on its stage, `kind` the node's row among `kinds` (stage
     and variant; `NOTHING` for ends). The input of a node waits for a few terms, which are the rows
@@ -154,7 +154,7 @@ class _GridBuilder:
         return np.where(source >= 0, rows[self.stage[source], target_stage], NOTHING)
 
     def _neighbours(self, forward: int) -> Indices:
-        """For each node, the node on another stage before (`forward` = -1) or behind it (1)."""
+        """For each node, the node on another stage before (`forward` = -1) or after it (1)."""
         pieces = self.schedule.cuts
         most = int(self.microbatch.max(initial=0)) + 1
         place = np.full((2, pieces, most), NOTHING, dtype=np.int64)
@@ -249,7 +249,7 @@ def _way(kinds: NDArray[np.str_]) -> Indices:
 
 def _depths(grid: Grid) -> list[int]:
     """The length of the longest chain before each node; stages advance until they have to wait."""
-    unknown, nothing = -2, -1  # behind all nodes come the opening and a node for `NOTHING`
+    unknown, nothing = -2, -1  # after all nodes come the opening and a node for `NOTHING`
     depth = [unknown] * grid.size + [nothing, nothing]
     causes = list(zip(*grid.nodes.tolist(), strict=True))
     ends = grid.ends.tolist()

@@ -1,4 +1,4 @@
-"""The operations of a pass as a (max, +) map: from the moments before a pass to those behind it.
+"""The operations of a pass as a (max, +) map: from the moments before a pass to those after it.
 
 The operations are played once, with forms instead of times. A form has a lag (s) for each moment on
 which a pass may depend, and stands for the latest of these moments plus their lags. So a pass of a
@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 
 
 def later(form: Form, seconds: float) -> Form:
-    """The form of the moment `seconds` behind the moment of a form."""
+    """The form of the moment `seconds` after the moment of a form."""
     return tuple(lag + seconds for lag in form)
 
 

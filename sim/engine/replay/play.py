@@ -298,7 +298,7 @@ def pipeline_of(estimate: Estimate) -> Pipeline:
 
 
 def closing_of(estimates: Sequence[Estimate], ends: Floats) -> Closing:
-    """The closing operations behind passes that end at `ends` [moments, stages, layouts]."""
+    """The closing operations after passes that end at `ends` [moments, stages, layouts]."""
     first = estimates[0]
     stages = [
         StageMoments(

@@ -79,7 +79,7 @@ class Repeating:
         )
 
     def _behind(self, starts: Indices, ends: Indices) -> Indices:
-        """The nodes of all stages behind the cut, where further periods are inserted."""
+        """The nodes of all stages after the cut, where further periods are inserted."""
         cuts = [
             start + region.last - _ENDS * region.long
             for start, region in zip(starts.tolist(), self.regions, strict=True)

@@ -64,7 +64,7 @@ class Writer:
         self.moments = played.moments
         stages = self.estimate.program.stages
         longest = max(len(ops) + len(stage.beside) for stage in stages for ops in stage.all_ops)
-        self.room = 2 * (longest + 4)  # steps of one node: exchanges, a pass, messages behind it
+        self.room = 2 * (longest + 4)  # steps of one node: exchanges, a pass, messages after it
         self.parts: list[Mapping[Cause, float | Floats]] = []
         self.kinds: dict[tuple[Cause, str], int] = {}
         self.inputs = self._inputs()
@@ -377,7 +377,7 @@ class Writer:
 
     def _exchanges(self) -> None:
         """Write blocking exchanges. An exchange sends the output of the pass before it and receives
-        the input of the pass behind it."""
+        the input of the pass after it."""
         grid = self.grid
         sent, received = grid.messages[2] >= 0, grid.messages[0] >= 0
         nodes = np.flatnonzero(sent | received)

@@ -133,7 +133,7 @@ class ClusterNetwork:
 
     def beyond(self, nodes: int, extent: int, whole: int) -> float:
         """Seconds beyond `latency` of a mean hop in a group of `nodes` nodes, whose last node is
-        `extent` nodes behind the first, on a network of `whole` nodes."""
+        `extent` nodes after the first, on a network of `whole` nodes."""
         return 0.0
 
     def above(self, source: int, target: int, whole: int) -> float:

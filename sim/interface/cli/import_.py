@@ -67,7 +67,7 @@ def import_(
     from sim.interface.frameworks.jobs import imported, importer_of
 
     if more:
-        fault = f"{more[0]!r} behind {source!r:.40} is neither an option nor part of it"
+        fault = f"{more[0]!r} after {source!r:.40} is neither an option nor part of it"
         remedy = (
             "put all arguments into one pair of quotes; --name names the files that are written"
         )

@@ -241,7 +241,7 @@ class CachingAllocator:
         self._join(block)
 
     def _cut(self, block: Block, size: int) -> Block:
-        """Shorten a block; the rest becomes the block behind it."""
+        """Shorten a block; the rest becomes the block after it."""
         rest = Block(
             block.size - size, block.address + size, block.pool,
             expandable=block.expandable, mapped=block.mapped,
@@ -292,6 +292,6 @@ def _up(size: int, unit: int) -> int:
 
 
 def _grown(block: Block) -> int:
-    """The size to which a block could grow by mapping the addresses behind it."""
+    """The size to which a block could grow by mapping the addresses after it."""
     behind = block.behind
     return block.size + (behind.size if behind and not behind.mapped else 0)

@@ -13,7 +13,7 @@ from sim.model.operators import MASK, Matrix, Operator, normalise, tensor_collec
 from sim.program.operations import Kind
 
 # Indices, masks and zeroed rows of a vocabulary-parallel look-up (Megatron-LM,
-# megatron/mpu/layers.py, VocabParallelEmbedding.forward), and the sort behind the dense
+# megatron/mpu/layers.py, VocabParallelEmbedding.forward), and the sort after the dense
 # embedding gradient (pytorch, aten/src/ATen/native/cuda/Embedding.cu).
 _MASKING_LAUNCHES, _SORT_LAUNCHES = 5, 8
 
@@ -26,7 +26,7 @@ def operators(run: Execution) -> tuple[Operator, ...]:
 
 
 def behind(run: Execution) -> tuple[Operator, ...]:
-    """Return the norm behind the embedding, where the model has one, and dropout."""
+    """Return the norm after the embedding, where the model has one, and dropout."""
     norm = normalise(run, "embedding norm", run.local, residual=False)
     norms = (norm,) if run.shape.post_norm or run.shape.embedding_norm else ()
     return (*norms, dropped(run))

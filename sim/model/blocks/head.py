@@ -140,7 +140,7 @@ def logits(run: Execution, rows: int) -> Operator:
     uses it."""
     hidden, vocab = run.model.hidden, run.vocab
     biased = bool(run.shape.predictions) or run.shape.biased("logits")
-    # A tied matrix's gradient is accumulated behind the embedding.
+    # A tied matrix's gradient is accumulated after the embedding.
     alone = replace(run, later=0.0, bucketed=0.0) if joins_gradients(run) else run
     linear = Linear(
         run=alone, name="logits", rows=rows, inputs=hidden, outputs=(vocab,), bias=biased

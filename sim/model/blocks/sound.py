@@ -27,7 +27,7 @@ class Sound:
     """Keys of an embedding of sound.
 
     Convolutions with `widths` output channels run over `channels` of sound, each with its `taps`
-    and `strides`; the first or all of them have a norm behind them (`norms`). With `projected` a
+    and `strides`; the first or all of them have a norm after them (`norms`). With `projected` a
     norm and a linear layer to the hidden width follow. With `masked` a learned vector replaces
     hidden frames. A convolution of `position_taps` in `position_groups` makes the positions that
     are added; with 0 taps fixed positions are added.

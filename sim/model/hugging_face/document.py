@@ -154,9 +154,7 @@ _REFUSED = {
     "hunyuan": "keys and values that layers share",
     "umt5": "relative positions of its own in each layer",
     "switch_transformers": "experts in an encoder and a decoder",
-    **dict.fromkeys(
-        ("bart", "mbart", "pegasus", "marian"), "a decoder with norms behind its parts"
-    ),
+    **dict.fromkeys(("bart", "mbart", "pegasus", "marian"), "a decoder with norms after its parts"),
     "wavlm": "gated biases of relative positions",
     **dict.fromkeys(("deberta", "deberta-v2"), "attention to positions apart"),
 }

@@ -1,4 +1,4 @@
-"""Encoders of words (BERT), images (ViT) or sound (wav2vec 2.0), and encoders with a decoder behind
+"""Encoders of words (BERT), images (ViT) or sound (wav2vec 2.0), and encoders with a decoder after
 them (T5, Whisper)."""
 
 from math import prod
@@ -44,8 +44,8 @@ def _of_words(config: Config) -> Document:
 
 
 def roberta(config: Config) -> Document:
-    """BERT with a bias in its logits, and positions that count from behind the padding token's
-    number (RobertaEmbeddings.create_position_ids_from_input_ids)."""
+    """BERT with a bias in its logits, and positions that begin after the padding token's number
+    (RobertaEmbeddings.create_position_ids_from_input_ids)."""
     config.refuse_unless("add_cross_attention", False)
     config.refuse_unless("is_decoder", False)
     heads = config("architectures", ["ForMaskedLM"])
@@ -57,7 +57,7 @@ def roberta(config: Config) -> Document:
 
 def modernbert(config: Config) -> Document:
     """ModernBERT: Llama's layers in an encoder; most layers see a window on both sides. The first
-    layer's attention has no norm, but there is one behind the embedding; here the first layer has
+    layer's attention has no norm, but there is one after the embedding; here the first layer has
     its norm and the embedding has none, which counts the same."""
     config.refuse_unless("norm_bias", False)
     config.refuse_unless("decoder_bias", True)

@@ -70,7 +70,7 @@ def gpt_neo(config: Config) -> Document:
 
 
 def bloom(config: Config) -> Document:
-    """BLOOM: ALiBi, and a norm behind the embedding (BigScience 2022, arXiv 2211.05100, section
+    """BLOOM: ALiBi, and a norm after the embedding (BigScience 2022, arXiv 2211.05100, section
     3.2)."""
     config.refuse_unless("apply_residual_connection_post_layernorm", False)
     shape = _four_wide(config, "hidden_dropout", "attention_dropout")

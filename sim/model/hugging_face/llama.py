@@ -117,7 +117,7 @@ def olmo(config: Config) -> Document:
 
 
 def olmo2(config: Config) -> Document:
-    """OLMo 2 and 3: norms only behind attention and feed-forward block; OLMo 3 has windows, too."""
+    """OLMo 2 and 3: norms only after attention and feed-forward block; OLMo 3 has windows, too."""
     behind = {"output_norms": True, "pre_norm": False, "qk_norm": "whole"}
     return in_turn(config, llama(config) | behind)
 

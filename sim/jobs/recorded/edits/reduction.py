@@ -200,7 +200,7 @@ def in_bf16(recording: Recording, axes: Axes) -> Recording:
     default_hooks.py, `_compress_hook`)."""
     new: dict[int, tuple[Event, ...]] = {}
     operators: list[Operator] = []
-    unpacked: dict[int, int] = {}  # marks behind what is unpacked, by marks of collectives
+    unpacked: dict[int, int] = {}  # marks after what is unpacked, by marks of collectives
     blocks: list[tuple[int, int, int]] = []  # the host gives a bucket in bf16 back at once
     aside = 1 + max(event.stream for event in recording.events)
     free = 1 + max(event.mark for event in recording.events)
