@@ -59,7 +59,7 @@ LINES = [
     (("show", "empty.json"), "empty.json: has no model_type"),
     (("import", "nanotron", "empty.yaml", *ON), "empty.yaml, the document: is no table"),
     (("import", "nanotron", "", *ON), "sim import: nothing to read"),
-    (("import", "megatron", "--num-layers 2", "--out", "x.toml", *ON), "'--out' behind"),
+    (("import", "megatron", "--num-layers 2", "--out", "x.toml", *ON), "'--out' after"),
     (("import", "megatron", "x.sh", *ON), "x.sh: "),
     (("import", "megatorn", "x.sh", *ON), "did you mean 'megatron'"),
     (("plan", "dgx-h100-ndr", "gpt2-124m", "--global-batch", "8"), "that is a model"),
