@@ -1,11 +1,15 @@
 """Of a property 30 examples are drawn, which may take as long as a busy machine needs (and 100 with
-`--hypothesis-profile=many`); a module of the simulator is collected only for its doctests; the laws
-of traffic hold in every test; of a test's cases `few` are run, and the others where all are."""
+`--hypothesis-profile=many`); modules are read for doctests only where they have some; the laws of
+traffic hold in every test; of a test's cases `few` are run, and the others where all are."""
 
+import gc
+from collections.abc import Generator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 from tests import invariants
@@ -14,6 +18,7 @@ settings.register_profile("many", deadline=None, max_examples=100)
 settings.register_profile("few", deadline=None, max_examples=30)
 settings.load_profile("few")
 invariants.watch()
+gc.disable()  # until all tests are collected
 
 SOURCES = Path(__file__).parent / "sim"
 # Scripts and modules beside tests that need torch: they hold no tests.
@@ -26,6 +31,21 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
         return True
     inside = collection_path.suffix == ".py" and SOURCES in collection_path.parents
     return True if inside and b">>>" not in collection_path.read_bytes() else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[Any], list[Any]]:
+    """Tests without doctests are not searched for them."""
+    found = yield
+    has = b">>>" in file_path.read_bytes() if found else False
+    return [one for one in found if has or not isinstance(one, DoctestModule)]
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: the garbage collector need not go through it again and again."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

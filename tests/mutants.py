@@ -133,6 +133,7 @@ def apply(mutant: Mutant, root: Path) -> bool:
     old, new = (compile(s, str(path), "exec") for s in (source, mutant.applied(source)))
     pairs = list(zip(within(old), within(new), strict=True))
     codes = {(a.co_qualname, a.co_firstlineno): b for a, b in pairs}
+    gc.unfreeze()  # conftest.py froze what was collected, and frozen objects are not listed
     for function in [f for f in gc.get_objects() if isinstance(f, FunctionType)]:
         code = function.__code__
         if code.co_filename == str(path):

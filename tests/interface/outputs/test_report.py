@@ -82,8 +82,9 @@ class Opened:
         assert not self.troubles
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def step(browser: Any, folder: Path) -> Iterator[Opened]:
+    """One page for all who leave it as they found it."""
     opened = Opened(browser, written(folder, "gpt3-175b-megatron"))
     yield opened
     opened.close()
@@ -180,12 +181,14 @@ def test_another_microbatch_says_whether_it_fits(step: Opened) -> None:
     step.page.click("#what-if-reset")
 
 
-def test_the_keyboard_reaches_everything_in_order(step: Opened) -> None:
+def test_the_keyboard_reaches_everything_in_order(browser: Any, folder: Path) -> None:
+    opened = Opened(browser, written(folder, "gpt3-175b-megatron"))
     reached = []
     for _ in range(60):
-        step.page.keyboard.press("Tab")
+        opened.page.keyboard.press("Tab")
         script = "document.activeElement.id || document.activeElement.tagName"
-        reached.append(step.page.evaluate(script))
+        reached.append(opened.page.evaluate(script))
+    opened.close()
     for name in ("chart-timeline", "chart-memory", "knob-0", "what-if-reset", "SUMMARY", "save"):
         assert name in reached
     assert reached.index("chart-timeline") < reached.index("knob-0") < reached.index("SUMMARY")
