@@ -8,6 +8,7 @@ import yaml
 
 from sim.config.errors import InputError
 from sim.config.gate import DEEP
+from sim.scenario.settings import changed
 
 Words = dict[str, tuple[str, ...]]
 
@@ -47,7 +48,7 @@ def _word(value: Any) -> str:
 
 def nested(words: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Return words as a document: numbers and booleans are typed, several words become a list."""
-    return tables({key: _value(word) for key, word in words.items()})
+    return changed({}, {key: _value(word) for key, word in words.items()}, "the document")
 
 
 def _value(words: tuple[str, ...]) -> Any:
@@ -64,22 +65,6 @@ def _typed(word: str) -> Any:
         except ValueError:
             continue
     return word
-
-
-def tables(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn dotted keys into nested tables.
-
-    >>> tables({"plan.tp": 2, "plan.pp": 4})
-    {'plan': {'tp': 2, 'pp': 4}}
-    """
-    document: dict[str, Any] = {}
-    for key, value in keys.items():
-        *path, last = key.split(".")
-        table = document
-        for step in path:
-            table = table.setdefault(step, {})
-        table[last] = value
-    return document
 
 
 def parsed(text: str, where: str = "the config") -> Any:

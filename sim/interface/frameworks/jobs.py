@@ -22,7 +22,6 @@ from sim.interface.frameworks import (
     torchtitan,
 )
 from sim.interface.frameworks.arguments import Entry, Flag, Given, read, told, write
-from sim.interface.frameworks.documents import tables
 from sim.interface.frameworks.framework import Base, Framework
 from sim.interface.frameworks.megatron import recipes
 from sim.interface.frameworks.megatron import table as megatron
@@ -30,6 +29,7 @@ from sim.interface.frameworks.shell import unsure
 from sim.model.model import Model, Numerics
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
+from sim.scenario.settings import changed
 
 FRAMEWORKS = {
     "megatron": megatron.FRAMEWORK,
@@ -89,7 +89,7 @@ def imported(name: str, text: str, gpus: int = 0, model: str = "") -> Imported:
             raise InputError(name, fault, "give all that the job is started with")
     gpus = gpus or _gpus(given)
     keys = framework.completed(read(table, given), gpus)
-    own = tables(keys)
+    own = changed({}, keys, name)
     return Imported(
         model={"like": base.like, **own.get("model", {})} if base.like else own.get("model", {}),
         plan=own.get("plan", {}),

@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Sequence
 from math import isnan
 from pathlib import Path
-from typing import Any
 
 from sim.analysis.calibration.evidence import Evidence, Source
-from sim.collectives.libraries.profile import FOLDER, CollectiveResidual, FabricProfile, find
+from sim.collectives.libraries.profile import FOLDER, CollectiveResidual, find
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.kernels.measurements import class_of
 from sim.interface.document.nodes import Document, Sentence, Table, document, section, table
 from sim.jobs.traces.operation_times import OperationTime
 from sim.results.formatting import Cells
+from sim.scenario.settings import flat
 
 _LONGEST = 45  # characters of an operation's name
 _HEAD = ("operation", "ranks", "nodes", "bytes", "us", "sigma", "n")
@@ -32,12 +32,13 @@ def is_fabric(name: str) -> bool:
 
 def view(name: str) -> Document:
     """Show the provenance, constants and errors of a fabric's profile. Raises `InputError`."""
-    profile = _profile(name)
+    profile = find(name)
+    assert profile is not None, "the caller has asked `is_fabric`"
     stated = [(key, str(value)) for key, value in profile.provenance.items() if value != ""]
     return document(
         f"{Path(name).stem}: collectives of {profile.backend}",
         table(stated),
-        section("", table((path, str(value)) for path, value in _flat(profile.constants))),
+        section("", table((path, str(value)) for path, value in flat(profile.constants))),
         section("", _errors(profile.residuals)),
     )
 
@@ -55,20 +56,6 @@ def _errors(residuals: Sequence[CollectiveResidual]) -> Table:
         for residual in residuals
     ]  # fmt: skip
     return table(rows, ("kept out of the fit", "n", "median", "p95", "worst", "bias"))
-
-
-def _profile(name: str) -> FabricProfile:
-    profile = find(name)
-    assert profile is not None, "the caller has asked `is_fabric`"
-    return profile
-
-
-def _flat(constants: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in constants.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
 
 
 def readings(readings: Sequence[OperationTime], most: int = 40) -> Document:

@@ -2,12 +2,12 @@
 over the logarithms of the constants."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
 from math import exp, log
 from typing import Any
 
 from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollective
 from sim.config.errors import InputError
+from sim.scenario.settings import changed
 
 FREE = 60.0  # a bound of logarithms that no constant reaches
 
@@ -67,10 +67,7 @@ def best(
     """
 
     def with_values(logs: Iterable[float]) -> Tree:
-        changed = deepcopy(constants)
-        for path, value in zip(paths, logs, strict=True):
-            put(changed, path, exp(value))
-        return changed
+        return changed(constants, dict(zip(paths, map(exp, logs), strict=True)), "the profile")
 
     def errors(logs: Sequence[float]) -> list[float]:
         predict = predictor(with_values(logs))
@@ -103,11 +100,3 @@ def get(tree: Mapping[str, Any], path: str) -> float:
     for key in path.split("."):
         value = value[key]
     return float(value)
-
-
-def put(tree: Tree, path: str, value: str | float) -> None:
-    """Set the value at a dotted path, and add missing tables."""
-    *keys, last = path.split(".")
-    for key in keys:
-        tree = tree.setdefault(key, {})
-    tree[last] = value

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sim.analysis.calibration.fitting.constants import get, put
+from sim.analysis.calibration.fitting.constants import get
 from sim.analysis.calibration.fitting.fabric import FabricFit, fitted
 from sim.analysis.calibration.fitting.measured_collectives import (
     NO_WIRES,
@@ -26,6 +26,7 @@ from sim.hardware.cluster import topology as topologies
 from sim.jobs.traces.operation_times import OperationTime
 from sim.jobs.traces.operation_times import read as read_readings
 from sim.jobs.traces.operation_times import write as write_readings
+from sim.scenario.settings import changed
 
 HEAD = (
     "# Measured by `sim calibrate collectives`, fitted to every other size; readings in the CSV.\n"
@@ -55,16 +56,14 @@ def profiled(
         fit = fitted(library, readings, fabric_of(topology) if topology else None)
     if topology:
         origin = {**origin, "topology": topology}
-    constants: dict[str, Any] = {}
-    if fit is not None:
-        for path in fit.paths:
-            put(constants, path, written(path, get(fit.constants, path)))
+    fits = {} if fit is None else {path: get(fit.constants, path) for path in fit.paths}
+    own = {path: written(path, constant) for path, constant in fits.items()}
     table = out.with_suffix(".csv")
     profile = FabricProfile(
         backend=library,
         measurements=table.name,
         provenance={**origin, "samples": sum(reading.samples for reading in readings)},
-        constants=constants,
+        constants=changed({}, own, "the profile"),
         residuals=fit.residuals if fit else (),
     )
     write_readings(readings, table)
