@@ -9,33 +9,32 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
+from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim.analysis.validation.settings import NO_SETTINGS, changed_stack, of_plan
+from sim.analysis.validation.settings import NO_SETTINGS, changed_stack, changed_topology, of_plan
 from sim.analysis.validation.unprinted import UNKNOWN, settled
+from sim.collectives.algorithms import ring
+from sim.collectives.libraries import backend
+from sim.collectives.schedule import GroupShape
 from sim.config import catalog, gate, reads
 from sim.config.errors import InputError
 from sim.config.schema import nearest
+from sim.engine.machine import Machine
 from sim.hardware import stack as stacks
+from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
+from sim.interface.frameworks.megatron.pipeline_layout import unrolled
 from sim.model.checkpointing import MODES, SELECTIVE
 from sim.model.columns import blank, filled, from_columns, true, whole
 from sim.model.transformer import Transformer
 from sim.parallel.plan import WHOLE, Plan
+from sim.program.calls import MeasuredBandwidth
 from sim.scenario.setup import PlanSetup, assemble
 
 if TYPE_CHECKING:
     import pandas as pd
-from math import log
-
-from sim.analysis.validation.settings import changed_topology
-from sim.collectives.algorithms import ring
-from sim.collectives.libraries import backend
-from sim.collectives.schedule import GroupShape
-from sim.engine.machine import Machine
-from sim.hardware.cluster.topology import Topology
-from sim.program.calls import MeasuredBandwidth
 
 
 def cluster_of(
@@ -85,27 +84,16 @@ def _bus_bandwidth(cluster: Topology, size: float, gpus: int) -> float:
     return ring.cost("all_reduce", gpus).bytes * size / seconds
 
 
-_REPEATED = re.compile(r"(?:\(([^()]*)\)|([EtmL|]))\*(\d+)")
-
-
 def layers_of(layout: str) -> tuple[int, ...]:
     """Return the layers of each chunk, in the order of the model. Raises `ValueError`.
 
     >>> layers_of("Et*2|(t*3|)*2tmL")
     (2, 3, 3, 1)
     """
-    text = layout.replace(" ", "").replace(",", "")
-    while (written := _REPEATED.sub(_written_out, text)) != text:
-        text = written
-    chunks = [chunk for chunk in text.split("|") if chunk]
+    text = unrolled(layout.replace(" ", "").replace(",", ""))
     if not re.fullmatch(r"Et*(\|t*)*m*L", text):
         raise ValueError(f"pp_layout = {layout!r}; write it like 'Et*4|(t*4|)*14tmL'")
-    return tuple(chunk.count("t") for chunk in chunks)
-
-
-def _written_out(match: re.Match[str]) -> str:
-    group, letter, times = match.groups()
-    return str(group if group is not None else letter) * int(times)
+    return tuple(chunk.count("t") for chunk in text.split("|") if chunk)
 
 
 REQUIRED = (

@@ -22,7 +22,7 @@ def read(given: Given) -> dict[str, Any]:
     if ARGUMENT not in given:
         return {}
     text = value_of(given, ARGUMENT, str).replace(",", "")
-    chunks, stages = _unrolled(text).split("|"), integer(given, "pipeline-model-parallel-size", 1)
+    chunks, stages = unrolled(text).split("|"), integer(given, "pipeline-model-parallel-size", 1)
     own = "".join(chunks)
     if set(own) - set("EtmL") or own != "E" + "t" * own.count("t") + "m" * own.count("m") + "L":
         fault = f"{text!r:.60} is no row of E, t, m and L"
@@ -54,7 +54,8 @@ def write(keys: Keys) -> dict[str, tuple[str, ...]]:
     return {ARGUMENT: (text + last,)}
 
 
-def _unrolled(text: str) -> str:
+def unrolled(text: str) -> str:
+    """Write out the repetitions of a layout. Raises `InputError` if it is longer than a model."""
     written = 0
 
     def repeated(match: re.Match[str]) -> str:
