@@ -11,6 +11,7 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.interface.frameworks import documents
 from sim.interface.frameworks.arguments import (
+    BOOLEANS,
     Choice,
     Entry,
     Given,
@@ -20,6 +21,7 @@ from sim.interface.frameworks.arguments import (
     data_parallel_alone,
     integer,
     no_sync,
+    offload,
 )
 from sim.interface.frameworks.documents import Words, flattened, nested
 from sim.interface.frameworks.framework import Framework
@@ -32,9 +34,7 @@ _TYPE, _VERSION = "distributed_type", "fsdp_config.fsdp_version"
 _SHARD = "parallelism_config.parallelism_config_dp_shard_size"
 _REPLICATE = "parallelism_config.parallelism_config_dp_replicate_size"
 _AGAIN = "fsdp_config.fsdp_activation_checkpointing"
-_OFFLOAD = "fsdp_config.fsdp_offload_params"
 _RESHARD = "fsdp_config.fsdp_reshard_after_forward"
-_BOOLEANS = {"true": True, "false": False}
 
 
 def _batch(given: Given) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _write_sharding(keys: Keys) -> Words:
 
 
 def _recompute(given: Given) -> dict[str, Any]:
-    again = (chosen(given, name, _BOOLEANS, "false") for name in (_AGAIN, _CHECKPOINTS))
+    again = (chosen(given, name, BOOLEANS, "false") for name in (_AGAIN, _CHECKPOINTS))
     return {"plan.recompute": "full" if any(again) else "none"}
 
 
@@ -92,22 +92,6 @@ def _write_recompute(keys: Keys) -> Words:
     return {_AGAIN if keys["plan.zero"] else _CHECKPOINTS: ("true",)} if rule == "full" else {}
 
 
-def _offload(given: Given) -> dict[str, Any]:
-    if not chosen(given, _OFFLOAD, _BOOLEANS, "false"):
-        return {}
-    return {"plan.offload.optimizer": 1.0, "plan.offload.parameters": 1.0}
-
-
-def _write_offload(keys: Keys) -> Words:
-    own = keys["plan.offload"]
-    if not own:
-        return {}
-    if not (own.optimizer == own.parameters == 1.0) or own.activations or own.nvme:
-        fault = "Accelerate offloads parameters, gradients and states together"
-        raise InputError("plan.offload", fault, "leave it out, or offload states")
-    return {_OFFLOAD: ("true",)}
-
-
 _TABLE: tuple[Entry, ...] = (
     Together((_EACH, _OFTEN), _batch, _write_batch),
     Together((_TYPE, _VERSION, "num_processes", _SHARD, _REPLICATE), _sharding, _write_sharding),
@@ -117,9 +101,12 @@ _TABLE: tuple[Entry, ...] = (
         {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"},
         "no",
     ),
-    Choice(_RESHARD, "plan.reshard", {"default": None, **_BOOLEANS}, "default"),
+    Choice(_RESHARD, "plan.reshard", {"default": None, **BOOLEANS}, "default"),
     Together((_AGAIN, _CHECKPOINTS), _recompute, _write_recompute),
-    Together((_OFFLOAD,), _offload, _write_offload),
+    offload(
+        "fsdp_config.fsdp_offload_params",
+        "Accelerate offloads parameters, gradients and states together",
+    ),
     data_parallel_alone("not of Accelerate's FSDP"),
     no_sync("Accelerate"),
 )

@@ -13,6 +13,7 @@ from sim.config.schema import nearest
 
 Given = Mapping[str, tuple[str, ...]]  # the words that follow each argument
 Keys = Mapping[str, Any]
+BOOLEANS = {"true": True, "false": False}
 
 
 class Entry(Protocol):
@@ -123,6 +124,24 @@ class Together:
 
     def write(self, keys: Keys) -> dict[str, tuple[str, ...]]:
         return self.writing(keys)
+
+
+def offload(argument: str, fault: str) -> Together:
+    """Return the argument of FSDP's CPU offload: parameters, gradients and states, or nothing. It
+    refuses plans that offload anything else, with the message `fault`."""
+
+    def read(given: Given) -> dict[str, Any]:
+        if not chosen(given, argument, BOOLEANS, "false"):
+            return {}
+        return {"plan.offload.optimizer": 1.0, "plan.offload.parameters": 1.0}
+
+    def write(keys: Keys) -> dict[str, tuple[str, ...]]:
+        own = keys["plan.offload"]
+        if own and (not own.optimizer == own.parameters == 1.0 or own.activations or own.nvme):
+            raise InputError("plan.offload", fault, "leave it out, or offload states")
+        return {argument: ("true",)} if own else {}
+
+    return Together((argument,), read, write)
 
 
 def data_parallel_alone(outside: str) -> Together:

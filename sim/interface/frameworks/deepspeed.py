@@ -9,6 +9,7 @@ from typing import Any
 
 from sim.config.errors import InputError, json_fault
 from sim.interface.frameworks.arguments import (
+    BOOLEANS,
     Entry,
     Given,
     Keys,
@@ -87,7 +88,7 @@ def _offload(given: Given) -> dict[str, Any]:
             keys[f"plan.offload.{ours}"] = 1.0
         if where == "nvme":
             keys["plan.offload.nvme"] = True
-    if chosen(given, _CHECKPOINTS, {"true": True, "false": False}, "false"):
+    if chosen(given, _CHECKPOINTS, BOOLEANS, "false"):
         keys["plan.offload.activations"] = 1.0
     return keys
 

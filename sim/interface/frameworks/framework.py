@@ -9,10 +9,6 @@ from sim.interface.frameworks.arguments import Entry, Given
 from sim.parallel.plan import Plan
 
 
-def _nothing(given: Given) -> "Base":
-    return Base()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
     """The model that a text changes: its name in models/ (`like`), its name in the text (`called`;
@@ -21,14 +17,6 @@ class Base:
     like: str = ""
     called: str = ""
     notes: tuple[str, ...] = ()
-
-
-def _no_environment(plan: Plan, generation: str) -> Mapping[str, str]:
-    return {}
-
-
-def _as_they_are(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
-    return keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +46,9 @@ class Framework:
     starts: str = ""
     lacks: str = ""
     script: str = ""
-    environment: Callable[[Plan, str], Mapping[str, str]] = _no_environment
+    environment: Callable[[Plan, str], Mapping[str, str]] = lambda plan, generation: {}
     search: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     needs: str = ""
-    base: Callable[[Given], Base] = _nothing
-    completed: Callable[[dict[str, Any], int], dict[str, Any]] = _as_they_are
+    base: Callable[[Given], Base] = lambda given: Base()
+    completed: Callable[[dict[str, Any], int], dict[str, Any]] = lambda keys, gpus: keys

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.interface.frameworks import documents, overrides
+from sim.interface.frameworks import overrides
 from sim.interface.frameworks.arguments import Given, Keys, Together, integer, value_of
-from sim.interface.frameworks.documents import Words, flattened
+from sim.interface.frameworks.documents import Words
 from sim.interface.frameworks.framework import Base, Framework
 from sim.jobs.reinforcement.measured import verl_processes
 from sim.model.reading import load
@@ -38,8 +38,7 @@ _SPREAD = {"law": "lognormal", "sigma": 0.6, "correlation": 0.5}
 
 def _words(text: str) -> Words:
     """Return the values of YAML or of overrides on a command line, with references resolved."""
-    is_document = re.search(r"^\s*[\w.]+:(\s|$)", text, re.M)
-    words = flattened(documents.parsed(text)) if is_document else overrides.assigned(text)
+    words = overrides.stated(text)
     return {name: _settled(word, words) for name, word in words.items()}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.interface.frameworks import documents
 from sim.interface.frameworks.arguments import (
+    BOOLEANS,
     Choice,
     Entry,
     Given,
@@ -20,7 +21,6 @@ from sim.interface.frameworks.documents import Words, flattened, nested
 from sim.interface.frameworks.framework import Framework
 
 _MODEL, _PARALLEL, _TOKENS = "model.model_config", "parallelism", "tokens"
-_TRUTH = {"true": True, "false": False}
 _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _SIZES = {
     "num_hidden_layers": "layers",
@@ -117,7 +117,7 @@ def _tensor(given: Given) -> dict[str, Any]:
     words = {name: tuple(word.lower() for word in given.get(name, ("all_reduce",)))}
     keys: dict[str, Any] = {"plan.tp": tp}
     keys["plan.sequence_parallel"] = chosen(words, name, modes, "all_reduce") and tp > 1
-    beside = chosen(given, f"{_PARALLEL}.tp_linear_async_communication", _TRUTH, "false")
+    beside = chosen(given, f"{_PARALLEL}.tp_linear_async_communication", BOOLEANS, "false")
     return keys | ({} if beside or tp == 1 else {"stack.fusion.overlap_tensor": False})
 
 
@@ -131,7 +131,7 @@ def _write_tensor(keys: Keys) -> Words:
 
 
 def _recompute(given: Given) -> dict[str, Any]:
-    whole = chosen(given, f"{_PARALLEL}.recompute_layer", _TRUTH, "false")
+    whole = chosen(given, f"{_PARALLEL}.recompute_layer", BOOLEANS, "false")
     return {"plan.recompute": "full" if whole else "none"}
 
 
@@ -144,7 +144,7 @@ def _write_recompute(keys: Keys) -> Words:
 
 
 def _gradients(given: Given) -> dict[str, Any]:
-    whole = chosen(given, "optimizer.accumulate_grad_in_fp32", _TRUTH, "true")
+    whole = chosen(given, "optimizer.accumulate_grad_in_fp32", BOOLEANS, "true")
     return {} if whole else {"plan.grad_reduce_in_fp32": False}
 
 
@@ -161,7 +161,7 @@ _TABLE: tuple[Entry, ...] = (
         _vocab,
         lambda keys: {f"{_MODEL}.vocab_size": (str(keys["model.vocab"]),)},
     ),
-    Choice(f"{_MODEL}.tie_word_embeddings", "model.tied_embeddings", _TRUTH, "false", True),
+    Choice(f"{_MODEL}.tie_word_embeddings", "model.tied_embeddings", BOOLEANS, "false", True),
     Together((f"{_MODEL}.attention_bias",), _biases, _write_biases),
     Value(f"{_TOKENS}.sequence_length", "model.seq"),
     Value(f"{_MODEL}.rope_theta", "model.numerics.rope_theta", kind=float),

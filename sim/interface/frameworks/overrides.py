@@ -6,10 +6,16 @@ import shlex
 from collections.abc import Mapping
 
 from sim.interface.frameworks.command_line import words
-from sim.interface.frameworks.documents import Words
+from sim.interface.frameworks.documents import Words, flattened, parsed
 
 _CHANGE = re.compile(r"^(?:\+{1,2}|~)?(\w+(?:\.\w+)+|mixed_precision)=(.*)$", re.S)
 RECIPE = ("recipe", "factory", "model-recipe-name")  # options that name the recipe
+
+
+def stated(text: str) -> Words:
+    """Return the values of YAML, or of changes on a command line."""
+    is_document = re.search(r"^\s*[\w.]+:(\s|$)", text, re.M)
+    return flattened(parsed(text)) if is_document else assigned(text)
 
 
 def assigned(text: str) -> Words:

@@ -16,6 +16,7 @@ from sim.interface.frameworks.arguments import (
     chosen,
     integer,
     no_sync,
+    offload,
     value_of,
 )
 from sim.interface.frameworks.documents import Words, flattened, nested
@@ -193,23 +194,6 @@ def _write_precision(keys: Keys) -> Words:
     return {"model.converters": ("quantize.linear.float8",)} if precision == "fp8" else {}
 
 
-_OFFLOAD = "training.enable_cpu_offload"  # FSDP2's CPUOffloadPolicy: parameters, gradients, states
-
-
-def _offload(given: Given) -> dict[str, Any]:
-    if not chosen(given, _OFFLOAD, {"true": True, "false": False}, "false"):
-        return {}
-    return {"plan.offload.optimizer": 1.0, "plan.offload.parameters": 1.0}
-
-
-def _write_offload(keys: Keys) -> Words:
-    own = keys["plan.offload"]
-    if own and (not own.optimizer == own.parameters == 1.0 or own.activations or own.nvme):
-        raise InputError("plan.offload", "torchtitan offloads states as a whole or not at all",
-                         "leave it out, or offload states")  # fmt: skip
-    return {_OFFLOAD: ("true",)} if own else {}
-
-
 _TABLE: tuple[Entry, ...] = (
     Together(("model.name", "model.flavor"), _model, _write_model),
     Value("training.seq_len", "model.seq", default=2048),
@@ -241,7 +225,7 @@ _TABLE: tuple[Entry, ...] = (
         _recompute,
         _write_recompute,
     ),
-    Together((_OFFLOAD,), _offload, _write_offload),
+    offload("training.enable_cpu_offload", "torchtitan offloads states as a whole or not at all"),
     Together(("model.converters",), _precision, _write_precision),
     Together(
         (),

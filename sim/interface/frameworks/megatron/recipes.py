@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.interface.frameworks import documents, overrides
+from sim.interface.frameworks import overrides
 from sim.interface.frameworks.arguments import (
     Entry,
     Flag,
@@ -21,7 +21,7 @@ from sim.interface.frameworks.arguments import (
     chosen,
     integer,
 )
-from sim.interface.frameworks.documents import Words, flattened
+from sim.interface.frameworks.documents import Words
 from sim.interface.frameworks.framework import Base, Framework
 from sim.interface.frameworks.megatron import table
 from sim.interface.frameworks.megatron.experts import EXPERTS
@@ -156,12 +156,6 @@ _NEMO = Sections(
 )  # fmt: skip
 
 
-def _words(text: str) -> Words:
-    """Return the values of YAML, or of changes on a command line."""
-    is_document = re.search(r"^\s*[\w.]+:(\s|$)", text, re.M)
-    return flattened(documents.parsed(text)) if is_document else overrides.assigned(text)
-
-
 def _base(given: Given) -> Base:
     """Return the model that a recipe, a config class or a checkpoint is named after."""
     for key in (*overrides.RECIPE, "model.config", *_CHECKPOINTS):
@@ -193,7 +187,7 @@ def _framework(
     sections: Sections, stack: str, script: str, starts: str, further: tuple[Entry, ...] = ()
 ) -> Framework:
     def parse(text: str) -> Words:
-        return arguments(_words(text), sections, _KNOWN, _SWITCHES)
+        return arguments(overrides.stated(text), sections, _KNOWN, _SWITCHES)
 
     def render(words: Keys) -> str:
         return overrides.written(fields(dict(words), sections, _RESTING))
