@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from sim.config.errors import InputError
 from sim.config.units import human_bytes
 
-_MARGIN = 1.1  # of what is allowed over the estimate, which is rounded
+_MARGIN = 1.1  # suggested limit / estimate, as the printed estimate is rounded
 USUAL = 600.0  # s; the limit unless the user sets one
 _allowed: ContextVar[float] = ContextVar("limit", default=USUAL)
 

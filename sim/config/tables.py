@@ -26,9 +26,9 @@ def rows(
 ) -> Iterator[Row]:
     """The rows of a CSV file with headings, in order; `place` is the file's name in messages.
 
-    Raises `InputError` for a file that cannot be read as a table, whose headings differ from
-    `headings`, or that is cut short: a row then has fewer or more cells than there are headings, or
-    the last row has no line end.
+    Raises `InputError` for a file that is not a table, has other headings than `headings`, or is
+    cut short: a row has fewer or more cells than there are headings, or the last row has no line
+    end.
     """
     place = place or str(path)
     text = reads.text(path, where=place)

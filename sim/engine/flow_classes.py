@@ -26,8 +26,8 @@ from sim.engine.network import Arrived
 
 _EPSILON = 1e-12
 _FEW = 16
-"""At most so many flows of one way may have a link of their own, since a further flow changes the
-limits of all of them."""
+"""The most flows of one way that may have a link of their own, since a further flow changes the
+limits of all of these flows."""
 
 Key = tuple[Loads, float]
 

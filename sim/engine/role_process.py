@@ -78,7 +78,7 @@ class Progress:
         return max(self.ready, self.host_free) if self.item.traffic else self.ready
 
     def passed(self, now: float) -> float:
-        """For how long the item under way has run."""
+        """The seconds for which the item under way has run."""
         return max(now - self.begin(), 0.0)
 
     def kernels_end(self) -> float:

@@ -38,7 +38,7 @@ class Classes:
 
 class Volume(NamedTuple):
     """The data that a call moves within its group. A message between two ranks uses a communicator
-    of `among` ranks; a collective may run `beside` so many seconds of kernels."""
+    of `among` ranks; a collective may run `beside` kernels of this many seconds."""
 
     kind: str
     bytes: float
@@ -298,7 +298,7 @@ class TransferDesk:
 
 
 class _GroupLoads(NamedTuple):
-    """The loads of a communicator for each byte of its ports and of its NICs: distinct loads of its
+    """Loads for each byte of a communicator's ports and of its NICs: the distinct loads of its
     links, the load of each class of links, and the loads of all groups of its kin on its links."""
 
     busiest: tuple[tuple[float, float], ...]

@@ -39,12 +39,12 @@ class Fusion:
     and each reduction of a norm is a separate kernel. This is TensorFlow's automatic mixed
     precision, whose deny list holds Mean and all that follows it up to the next product
     (core/grappler/optimizers/ auto_mixed_precision_lists.h); XLA starts a kernel at each reduction.
-    `norms` names the library of the fused norms. Those of TransformerEngine, cuDNN and apex read
+    `norms` names the library of the fused norms. Norms of TransformerEngine, cuDNN and apex read
     their inputs once, forward and backward, and may cast their result for a linear layer after
-    them; torch's own reach less of the bandwidth (`sim.model.kernels.TORCH_NORM`). `channels_last`
-    names the precisions in which images are NHWC (`sim.model.convolution_kernels`). `serial_gains`:
-    LayerNorm's gains are summed by one CTA for every 32 columns, whose 32 rows of threads go
-    through all rows (torch 1.11 to 2.7, aten/src/ATen/native/cuda/layer_norm_kernel.cu,
+    them; torch's own norms reach less of the bandwidth (`sim.model.kernels.TORCH_NORM`).
+    `channels_last` names the precisions in which images are NHWC (`sim.model.convolution_kernels`).
+    `serial_gains`: LayerNorm's gains are summed by one CTA for every 32 columns, whose 32 rows of
+    threads go through all rows (torch 1.11 to 2.7, aten/src/ATen/native/cuda/layer_norm_kernel.cu,
     GammaBetaBackwardCUDAKernel; pytorch, pull request 148605). `complex_rotary`: rotary embeddings
     are products of complex numbers, which nothing fuses. `composed_gelu`: the families whose GELU
     is its tanh form in single operations. `packed_projections`: Q, K, V (and gate, up) are one
@@ -60,8 +60,8 @@ class Fusion:
     `wide_joins`: torch.cat loads several 16-bit elements at once and computes no address for each
     (torch 2.8 on: pytorch, pull request 150233; for 32 bits since 2.1). `redistributes`: sequence
     parallelism is DTensor's (`model.tensor_parallel`). `split_gather`: the product after an
-    all-gather is two products, of the rank's own rows beside the gather and of the other rows
-    after it. `user_buffers`: products run piece by piece beside the gather in front of them or the
+    all-gather is two products, of the rank's own rows beside the gather and of the other rows after
+    it. `user_buffers`: products run piece by piece beside the gather in front of them or the
     scatter after them, which copy engines or a few SMs move (TransformerEngine, with sequence
     parallelism). `layout_copies`: Q, K and V are copied into the order that the fused attention
     kernel wants, and sequence lengths are counted from a mask. `repeated_keys`: before attention,

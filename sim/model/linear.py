@@ -97,9 +97,9 @@ class Linear:
 
     Each width is a GEMM; the GEMMs share the input. With `groups` there are as many layers side by
     side, which share the rows. With `bias_later` the kernel after the layer adds the bias. Four
-    keys name operands that need less work to be cast: `low` operands arrive in the recipe's format,
-    `ready` ones in all the copies that they need, `written` ones in all copies but with scales in
-    another order than the products need; the maximum of `found` ones is known.
+    keys name operands that need less work to be cast. `low` operands arrive in the recipe's format.
+    `ready` operands arrive in all copies that they need. `written` operands do, too, but their
+    scales are not in the order that the products need. The maximum of `found` operands is known.
     """
 
     run: Execution

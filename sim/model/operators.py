@@ -42,7 +42,7 @@ class Operator:
     Bytes: `saved` lives from the forward pass until the input's gradient, `saved_for_weights` until
     the weights' gradients, and `handed` (the output's gradient) from the input's to the weights'.
     `inputs` must be in memory to run the operator again; `transient` is alive only while it runs.
-    Of the saved bytes the operator itself `made` some (masks, statistics, a cast). It read the
+    The operator itself has `made` some of the saved bytes (masks, statistics, a cast). It read the
     others from the operator before it, from the operators that `reads` names, or from the input of
     the operator named in `beside`. An operator that `casts` keeps its input in another format.
 

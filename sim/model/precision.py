@@ -55,8 +55,8 @@ class Recipe:
     in bf16 and as the operand). `wgrad` is the rate of wgrad relative to the other products; both
     of its operands have scales along the sum.
 
-    `norms` says, by the library of the norm in front of a linear layer (`Fusion.norms`), what the
-    norm's kernel does of the cast: all of it ("cast"), or finding the maximum ("maximum").
+    `norms` gives the part of the cast that a norm's kernel does in front of a linear layer, by the
+    library of the norm (`Fusion.norms`): all of it ("cast"), or finding the maximum ("maximum").
 
     Without `keeps_transposes` the transposes of primary weights are made in every backward pass, to
     save memory (Megatron-Core's disable_parameter_transpose_cache).

@@ -1,8 +1,8 @@
 """Encodings of feature maps between the passes that read them (Gist).
 
 Jain, Phanishayee, Mars, Tang and Pekhimenko 2018, "Gist: Efficient data encoding for deep neural
-network training", ISCA, section 4. A map is encoded after its last reader forward and decoded in
-front of its first reader backward.
+network training", ISCA, section 4. A map is encoded after the last operator of the forward pass
+that reads it, and decoded before the first operator of the backward pass that reads it.
 """
 
 from typing import Annotated, Literal, NamedTuple
@@ -23,10 +23,10 @@ class Stash:
     """How feature maps are kept between passes: the `[plan.stash]` table of a scenario.
 
     `lossless` encodings keep the signs (1 bit) of a map that only a ReLU and a pooling read. They
-    keep the place of the largest element in a window (4 bits) for a pooling. Of a ReLU's results
-    that a product reads they keep the values other than 0, in compressed rows (section 4.1, 4.2).
+    keep the place of the largest element in a window (4 bits) for a pooling. For a product, they
+    keep the results of a ReLU that are not 0, in compressed rows (sections 4.1 and 4.2).
     `sparsity` is the share of these results that is 0; it depends on the training. With `bits` of
-    16, 10 or 8, values have as many bits once the forward pass has read them (section 4.3).
+    16, 10 or 8, values have this number of bits once the forward pass has read them (section 4.3).
     """
 
     lossless: bool = True

@@ -79,9 +79,9 @@ def input_collectives(
     run: Execution, name: str, elements: float, *, width: float | None = None, quiet: bool = False
 ) -> tuple[Collective | None, Collective | None]:
     """Return the collectives of the backward pass on the whole input of a linear layer. Under
-    sequence parallelism, where only a share of the input was kept, the first gathers the input
-    again for the weights' gradients, in elements of `width` bytes, and the second scatters the
-    input's gradient. Without it, only the second is there, which sums the input's gradient."""
+    sequence parallelism, only a share of the input was kept. The first collective gathers the input
+    again for the weights' gradients, in elements of `width` bytes; the second scatters the input's
+    gradient. Otherwise the first is None, and the second sums the input's gradient."""
     if run.tp == 1:
         return None, None
     if not run.sharding.sequence_parallel:

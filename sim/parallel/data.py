@@ -217,7 +217,7 @@ def weights_gathered(
     job: Job, parameters: Parameters, *, near: bool = False
 ) -> tuple[Collective, ...]:
     """Return the collectives that bring a rank the shares of these parameters that other ranks hold
-    or have updated; with `near`, from ranks of its own group, which together hold all of them."""
+    or have updated. With `near`, they come from the rank's own group, which holds all shares."""
     return job.known.memo(
         ("gathers", job.key, near, *parameters.items()),
         lambda: tuple(_gathers(job, parameters, near)),

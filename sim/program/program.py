@@ -28,7 +28,7 @@ from sim.program.operations import (
 )
 from sim.program.schedule import Schedule
 
-# Axes, stages (None: all), and for a copy its links, their loads and the axes of who copies.
+# Axes, stages (None: all), and for a copy its links, their loads and the axes of its ranks.
 Scope = tuple[tuple[str, ...], tuple[int, ...] | None, tuple[object, ...]]
 
 

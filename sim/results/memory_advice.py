@@ -16,7 +16,7 @@ from sim.scenario.setup import PlanSetup, assemble
 
 _NODE = 8  # GPUs; across nodes tensor parallelism is slow (Narayanan et al. 2021, section 3.2)
 _MOST = 2
-_BARELY = 0.05  # of a GPU's memory, below which is said what is left
+_BARELY = 0.05  # of a GPU's memory; if less is left, the line says how much
 
 
 def memory_line(result: Result) -> str:

@@ -9,19 +9,19 @@ Errors are logarithms of measured / predicted. Two things are known of them:
   of work (`Sigmas`: from a profile's residuals, or the packaged defaults). Each class contributes
   to the error of the step by its share of the critical path.
 
-The second error is a part of the first. It must count once, so the contribution of the default
+The second error is a part of the first, and must count once. So the contribution of the default
 sigmas to this step is taken out of the spread of the measured runs, and the contribution of the
-device's profile is added: scale^2 = spread^2 - default^2 + kernels^2, though never less than the
-smaller of spread^2 and kernels^2. Without a profile, this is the spread of the measured runs; a
+device's profile is added: scale^2 = spread^2 - default^2 + kernels^2, but at least the smaller of
+spread^2 and kernels^2. Without a profile, this is the spread of the measured runs; a
 profile narrows it if its kernels are more accurate than the defaults, and widens it otherwise.
 
 A prediction is the simulated step, to which all accounts add up; measured runs do not change it. A
 known bias is not an uncertainty: the *expected* measured step is the simulated step times
 exp(bias), and the interval lies around this expected step.
 
-Errors of layouts of one job are alike. It is therefore surer which of two layouts is faster than
-how fast either is: the log of the ratio of two measured steps is that of the simulated steps, give
-or take sqrt(2) x `apart`, the scale of errors that layouts of one job do not share.
+Errors of layouts of one job are alike, so the order of two layouts is surer than their times. The
+log of the ratio of two measured steps is that of the simulated steps, give or take sqrt(2) x
+`apart`. Here `apart` is the scale of errors that layouts of one job do not share.
 """
 
 from collections.abc import Mapping
@@ -149,8 +149,8 @@ def faster(step: float, other: float, apart: float) -> float:
 
 
 def longer(step: float, other: float, apart: float, level: float = LEVEL) -> tuple[float, float]:
-    """By which share, at least and at most, the step of the `other` layout is longer than `step`,
-    with probability `level`. Errors that both layouts share cancel.
+    """The least and the largest share by which the step of the `other` layout is longer than
+    `step`, with probability `level`. Errors that both layouts share cancel.
 
     >>> low, high = longer(1.0, 1.1, 0.05)
     >>> round(low, 2), round(high, 2), round(1.0 + high, 3) == round(1.21 / (1.0 + low), 3)
@@ -161,7 +161,7 @@ def longer(step: float, other: float, apart: float, level: float = LEVEL) -> tup
 
 
 def told_apart(apart: float, level: float = LEVEL) -> float:
-    """By which share a step has to be longer to be the slower step with probability `level`.
+    """The share by which a step must be longer to be the slower step with probability `level`.
 
     >>> round(told_apart(0.05), 3), round(faster(1.0, 1.0 + told_apart(0.05), 0.05), 3)
     (0.115, 0.9)

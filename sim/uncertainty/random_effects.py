@@ -149,7 +149,7 @@ class _Passes:
         )  # fmt: skip
 
     def factors(self, weights: Array) -> Array:
-        """By which factor each level's variance changes: 1 where it agrees with the errors."""
+        """The factor by which each level's variance changes: 1 if it agrees with the errors."""
         scales = [*(np.ones(len(held)) for held in self.held[:-1]), weights]
         each = zip(self.pull, self.held, scales, strict=True)
         return np.array(

@@ -24,8 +24,8 @@ _LEAST = 5e-5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parted:
-    """Seconds of every case by name, under a `title`. Those of a case add up to its time, unless
-    `whole` is false."""
+    """Seconds of every case by name, under a `title`. The seconds of a case add up to its time,
+    unless `whole` is false."""
 
     title: str
     seconds: tuple[Seconds, ...]

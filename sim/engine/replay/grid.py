@@ -18,9 +18,9 @@ from sim.program.schedule import Schedule
 
 Indices = NDArray[np.int64]
 
-# Moments of a node: when it ends, when its input has arrived, when stage and host are both through
-# with it, when the host is free; then when each side stream is free; and last, if an operation
-# waits for it, when the last but one computation ended.
+# Moments of a node, in this order: when it ends; when its input has arrived; when both stage and
+# host have finished it; when the host is free; when each side stream is free; and, if an operation
+# waits for this moment, when the computation before the last one ended.
 END, ARRIVAL, REACHED, HOST_FREE = range(4)
 FIRST_SIDE = 4
 NOTHING = -1  # no such node, no message

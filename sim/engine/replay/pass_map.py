@@ -26,9 +26,9 @@ from sim.program.operations import (
     Recent,
 )
 
-# The moments on which a pass may depend: when its stage is ready and its input has arrived, when
-# the host is free, when the last and the last but one computation ended, when its input arrived;
-# then when each side stream is free.
+# The moments on which a pass may depend, in this order: when its stage is ready and its input has
+# arrived; when the host is free; when the last computation ended; when the computation before it
+# ended; when the pass's input arrived; when each side stream is free.
 READY, HOST, COMPUTED, COMPUTED_2, BROUGHT = range(5)
 FIRST_STREAM = 5
 

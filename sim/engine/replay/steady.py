@@ -21,7 +21,7 @@ from sim.program.schedule import Actions, Order, Schedule
 _COMPARED = 3  # periods whose moments are compared: they may only differ by a shift in time
 _ENDS = 1  # periods at the end of a region that the end may influence
 _EQUAL = 1e-7  # share of a period: the largest difference of equal times
-_MOST = 8  # at most so many microbatches for each stage and each microbatch to be repeated
+_MOST = 8  # the most microbatches for each stage and each microbatch that is repeated
 
 Make = Callable[[int], Schedule]
 

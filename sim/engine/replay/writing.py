@@ -354,7 +354,7 @@ class Writer:
             self._queued("send", sent, grid.target, grid.target[sent])
 
     def _queued(self, what: str, nodes: Indices, peers: Indices, takers: Indices) -> None:
-        """Write sends or receipts (`what`), which wait for earlier ones of the same stream."""
+        """Write sends or receipts (`what`), which wait for earlier entries of the same stream."""
         grid, stages = self.grid, self.grid.schedule.stages
         keys = (grid.way[nodes] * stages + grid.stage[nodes]) * stages + grid.stage[peers[nodes]]
         order = np.argsort(keys, kind="stable")

@@ -108,7 +108,7 @@ class ClusterNetwork:
         """Raise `ValueError` where a key names a part that a cluster of `nodes` nodes lacks."""
 
     def odd(self, nodes: int, slots: int) -> Iterator[str]:
-        """What is unusual about the network of `nodes` nodes of `slots` GPUs, if it is possible."""
+        """Yield unusual facts of the network of `nodes` nodes of `slots` GPUs, in words."""
         yield from ()
 
     def with_slots(self, slots: int, before: int) -> "ClusterNetwork":

@@ -68,7 +68,7 @@ class Topology(Placement):
 
     @property
     def odd(self) -> tuple[str, ...]:
-        """What is unusual about its network, though it is possible."""
+        """Facts of its network that are possible but unusual, in words."""
         network = None if self.slots else self.network
         return tuple(network.odd(self.whole, self.gpus_per_node)) if network else ()
 

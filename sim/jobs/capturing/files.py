@@ -1,10 +1,10 @@
-"""How does a script write, rename and remove files while those of a real run stay as they are?
+"""How can a script write, rename and remove files without changing the files of a real run?
 
-What Python does to a file that was there before the capture happens in an overlay: a folder that is
-removed at the end holds new content, and a table says which name stands for which content. So the
-script reads what it has written, and misses what it has removed. New files are written where the
-script writes them. A file of before that is opened for appending or for changes in place ("a",
-"r+") is changed; what other processes and libraries in C do to files is done.
+An overlay holds Python's changes of files that existed before the capture: new content lies in a
+folder that is removed at the end, and a table maps names to content. So the script reads back its
+own content, and does not find files that it has removed. New files are written where the script
+writes them. Two kinds of changes reach existing files: files opened for appending or for changes in
+place ("a", "r+"), and changes made by other processes or by libraries in C.
 """
 
 import builtins
@@ -28,8 +28,8 @@ _CHANGED = ("open", "mkdir", "rmdir", "rename", "replace", "remove", "unlink")
 class Overlay:
     """Files as a script sees them.
 
-    `there` has names of files that are in the overlay, with their paths in it. What the script has
-    removed has None.
+    `there` maps names of files to their paths in the overlay, and names of removed files to
+    None.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Overlay:
         self._opened, self._linked, self._rmtree = builtins.open, os.symlink, shutil.rmtree
 
     def install(self, patches: Patches) -> None:
-        """Patch what opens, lists, renames, copies, removes and asks for files."""
+        """Patch the functions that open, list, rename, copy, remove and look up files."""
         patches.also(self._own.cleanup)
         for name in (*_ASKED, *_CHANGED):
             same = {"replace": "rename", "unlink": "remove"}.get(name, name)
@@ -56,7 +56,7 @@ class Overlay:
         patches.set(shutil, "rmtree", self._removes_tree)
 
     def place(self, path: Any) -> Any:
-        """Where the content of a file is. Raises `FileNotFoundError` where it is removed."""
+        """The path of a file's content. Raises `FileNotFoundError` if the file is removed."""
         found = self.there.get(absolute(path), path)
         if found is None:
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT), path)
@@ -327,5 +327,5 @@ def _is_folder(path: str) -> bool:
 
 
 def absolute(path: Any) -> str:
-    """Of a path; "" of a descriptor."""
+    """The absolute form of a path; "" for a file descriptor."""
     return os.path.abspath(os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else ""

@@ -36,9 +36,9 @@ class _Flight:
 
 
 def with_beside(operations: Sequence[Operation], factors: Mapping[str, float]) -> list[Operation]:
-    """The operations of a recording, each knowing what runs beside it: computations of the main
-    stream their collectives, collectives the seconds of their kernels. A collective counts as
-    lasting `factors` times as long, by its cause."""
+    """The operations of a recording with the work that runs beside them. A computation of the main
+    stream names the collectives beside it; a collective has the seconds of the kernels beside it. A
+    collective counts as lasting `factors` times as long, by its cause."""
     flights, seconds = _flights(operations)
     found: dict[int, list[Beside]] = {}
     sums = [0.0, *accumulate(seconds)]

@@ -191,7 +191,7 @@ def _beside(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
 
 
 def _computed(numbers: Iterable[int], kernels: Sequence[Kernel]) -> tuple[int, ...]:
-    """Those of the `numbers` whose kernels are no collectives."""
+    """The `numbers` of kernels that are not collectives."""
     return tuple(number for number in numbers if kernels[number].collective is None)
 
 

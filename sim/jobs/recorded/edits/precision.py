@@ -85,7 +85,7 @@ def _cast(
     passes: int,
 ) -> Recording:
     """The recording in which the `chosen` operators have the operands that `narrow` makes. A cast
-    reads its tensor in so many `passes`; with one pass, results are narrow, too."""
+    reads its tensor `passes` times; with one pass, results are narrow, too."""
     operators: list[Operator] = []
     numbers: dict[tuple[int, bool], tuple[list[int], int]] = {}
     new: dict[int, tuple[Event, ...]] = {}
