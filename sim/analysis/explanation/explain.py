@@ -1,6 +1,7 @@
 """`sim.explain`: what limits a step, and what would make it shorter."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -29,7 +30,7 @@ class Explanation(Answer):
 
     view = "sim.interface.views.explanation"
     picture = "sim.interface.plots.explanation"
-    report = "sim.interface.page.explanation"
+    report = "sim.interface.page.step:explained"
     unwritten = ("result", "limits", "changes", "lines", "advice")
     derived: ClassVar[Mapping[str, str]] = {
         "step_time": "step_time",
@@ -64,12 +65,12 @@ class Explanation(Answer):
     @property
     def limited(self) -> list[dict[str, Any]]:
         """Resources, the worst limit first."""
-        return [_limit(limit.resource, limit.halved, limit.free) for limit in self.limits.limits]
+        return [asdict(limit) for limit in self.limits.limits]
 
     @property
     def then(self) -> list[dict[str, Any]]:
         """The limits that remain once the first is twice as fast."""
-        return [_limit(one.resource, one.halved, one.free) for one in self.limits.then]
+        return [asdict(limit) for limit in self.limits.then]
 
     @property
     def changed(self) -> list[dict[str, Any]]:
@@ -100,10 +101,6 @@ class Explanation(Answer):
         import pandas as pd
 
         return pd.DataFrame(self.limited).set_index("resource")
-
-
-def _limit(resource: str, halved: float, free: float) -> dict[str, Any]:
-    return {"resource": resource, "halved": halved, "free": free}
 
 
 @whole("explaining the step")

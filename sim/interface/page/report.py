@@ -3,7 +3,6 @@
 import html as texts
 import json
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from sim.interface.document import answers
 from sim.interface.document.latex import latex
 from sim.interface.document.markdown import markdown
 from sim.interface.page import SUFFIXES
-from sim.results.answer import Answer
+from sim.results.answer import Answer, function_of
 
 
 def write(answer: Answer, path: Path) -> None:
@@ -32,7 +31,7 @@ def html(answer: Answer) -> str:
     """Return the page of an answer, with the files that were read within the surrounding
     `reads.recorded` block."""
     if answer.report:
-        return str(import_module(answer.report).page(answer, reads.so_far()))
+        return str(function_of(answer.report, "page")(answer, reads.so_far()))
     title = texts.escape(answers.line(answer))
     head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>'
     return f"{head}\n<body>{answers.html(answer)}</body></html>\n"

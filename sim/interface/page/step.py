@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from sim.analysis.explanation.explain import Explanation
 from sim.analysis.explanation.what_if import MICROBATCH, WhatIf, what_if
 from sim.config.errors import InputError
 from sim.config.units import human_bytes, human_seconds
@@ -24,6 +25,7 @@ from sim.interface.page.figures import through
 from sim.interface.page.page import Sliders, html, paged
 from sim.interface.page.timeline import chart
 from sim.interface.plots.networks import busiest
+from sim.interface.views import explanation
 from sim.interface.views import model as model_view
 from sim.interface.views import step as words
 from sim.interface.views import topology as topology_view
@@ -46,6 +48,11 @@ def page(result: Result, files: Sequence[str], more: Sequence[Node] = ()) -> str
         numbers=result.to_dict(),
         columns=asdict(columns) if columns else None,
     )
+
+
+def explained(answer: Explanation, files: Sequence[str]) -> str:
+    """Return the page of an explained step: the step's page with the limits and the advice."""
+    return page(answer.result, files, explanation.view(answer).nodes)
 
 
 def headline(result: Result) -> Figures:

@@ -1,6 +1,7 @@
 """Draw jobs side by side as bars: the seconds of each job by cause, and its memory by part."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 from matplotlib.axes import Axes
 
@@ -110,17 +111,12 @@ def figures(compared: FigureComparison) -> Figure:
     fig = Figure(figsize=(12.0, 1.9 + 0.4 * len(rows)), layout="constrained")
     left, right = fig.subplots(1, 2, sharey=True)
     unit, name = time_unit(max(compared.costs))
-    left.barh(rows, [cost / unit for cost in compared.costs], color=PALETTE[0])
+    left.barh(rows, [cost / unit for cost in compared.costs], color=PALETTE[0], height=0.66)
     left.set_title(f"{compared.cases[0].result.get('cost')[0]} ({name})", loc="left", fontsize=10)
     unit, name = time_unit(max(sum(seconds.values()) for seconds in part.seconds))
-    ends = [0.0] * len(rows)
-    for number, key in enumerate(dict.fromkeys(k for own in part.seconds for k in own)):
-        widths = [seconds.get(key, 0.0) / unit for seconds in part.seconds]
-        right.barh(rows, widths, left=ends, color=PALETTE[number % len(PALETTE)], label=key)
-        ends = [end + width for end, width in zip(ends, widths, strict=True)]
-    right.set_title(f"{part.title} ({name})", loc="left", fontsize=10)
-    right.legend(loc="upper left", bbox_to_anchor=(0.0, -0.5 / len(rows)), ncols=3, frameon=False,
-                 fontsize=8)  # fmt: skip
+    keys = dict.fromkeys(key for own in part.seconds for key in own)
+    colours = dict(zip(keys, cycle(PALETTE), strict=False))
+    _bars(right, part.seconds, unit, colours, f"{part.title} ({name})")
     left.set_yticks(rows, compared.names, parse_math=False)
     left.set_ylim(len(rows) - 0.5, -0.5)
     return fig

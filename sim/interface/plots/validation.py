@@ -94,40 +94,44 @@ def _decorate(axes: Axes, low: float, high: float) -> None:
 
 def parts(answer: PartValidation) -> Figure:
     """Draw a point for each measured kernel or collective, with a colour for each kind."""
-    fig = Figure(figsize=(8.4, 5.0), layout="constrained")
-    axes = fig.add_subplot()
-    kinds = dict.fromkeys(run.group.partition(",")[0] for run in answer.runs)
-    for number, kind in enumerate(kinds):
-        runs = [run for run in answer.runs if run.group.partition(",")[0] == kind]
-        axes.scatter(
-            [run.measured * 1e6 for run in runs],
-            [run.predicted / run.measured for run in runs],
-            s=8.0, alpha=0.6, linewidths=0, color=PALETTE[number % len(PALETTE)], label=kind,
-        )  # fmt: skip
-    axes.axhline(1.0, color="0.3", linewidth=1)
-    axes.axhspan(0.8, 1.2, color="0.9", zorder=0)
-    axes.set(xscale="log", xlabel="measured (us)", ylabel="predicted / measured; grey: within 20 %")
-    axes.set_title(
-        f"{answer.inputs.cluster or answer.inputs.device}: {len(answer.runs):,} measured"
+    fig = _ratios(
+        [
+            (run.group.partition(",")[0], 1e6 * run.measured, run.predicted / run.measured)
+            for run in answer.runs
+        ],
+        "us",
+        size=8.0,
     )
-    axes.legend(fontsize=8)
+    name = answer.inputs.cluster or answer.inputs.device
+    fig.axes[0].set_title(f"{name}: {len(answer.runs):,} measured")
     return fig
 
 
 def figures(answer: FigureValidation) -> Figure:
     """Draw a point for each figure of a row, with a colour for each kind of figure."""
+    return _ratios(
+        [
+            (run.figure, run.measured, run.predicted / run.measured)
+            for run in answer.runs
+            if run.predicted is not None
+        ],
+        "s",
+        size=18.0,
+    )
+
+
+def _ratios(points: Sequence[tuple[str, float, float]], unit: str, size: float) -> Figure:
+    """Draw predicted / measured over what was measured, with a colour for each kind of point."""
     fig = Figure(figsize=(8.4, 5.0), layout="constrained")
     axes = fig.add_subplot()
-    for number, name in enumerate(dict.fromkeys(run.figure for run in answer.runs)):
-        runs = [run for run in answer.runs if run.figure == name and run.predicted is not None]
-        axes.scatter(
-            [run.measured for run in runs],
-            [(run.predicted or 0.0) / run.measured for run in runs],
-            s=18.0, linewidths=0, color=PALETTE[number % len(PALETTE)], label=name,
-        )  # fmt: skip
+    for number, kind in enumerate(dict.fromkeys(kind for kind, _, _ in points)):
+        own = [(measured, ratio) for name, measured, ratio in points if name == kind]
+        axes.scatter([x for x, _ in own], [y for _, y in own], s=size, alpha=0.6, linewidths=0,
+                     color=PALETTE[number % len(PALETTE)], label=kind)  # fmt: skip
     axes.axhline(1.0, color="0.3", linewidth=1)
     axes.axhspan(0.8, 1.2, color="0.9", zorder=0)
-    axes.set(xscale="log", xlabel="measured (s)", ylabel="predicted / measured; grey: within 20 %")
+    axes.set(xscale="log", xlabel=f"measured ({unit})",
+             ylabel="predicted / measured; grey: within 20 %")  # fmt: skip
     axes.legend(fontsize=8)
     return fig
 
