@@ -1,7 +1,7 @@
 """Flows that load shared links alike, in classes by the rates that their own links allow.
 
 At any moment all flows of a group have the same rate, the group's level, except flows whose own
-links allow less. The latter flow at their limits. The others share a clock of bytes (virtual time,
+links allow less. These flow at their own limits. The others share a clock of bytes (virtual time,
 as in Demers, Keshav and Shenker 1989): a flow that joins at V with S bytes leaves at V + S, however
 the level changes in between. A new level only affects the classes whose limits it passes.
 """

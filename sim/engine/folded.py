@@ -18,7 +18,7 @@ from sim.program.causes import Cause
 from sim.program.durations import Duration
 
 Loads = tuple[tuple[int, float], ...]  # link class, bytes on it per byte of progress
-# Link class, bytes that keep it busy at line rate, and bytes without those that protocols add.
+# Link class, bytes that keep it busy at line rate, and bytes without what protocols add.
 Carried = tuple[tuple[int, float, float], ...]
 
 

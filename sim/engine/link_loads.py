@@ -44,7 +44,7 @@ def link_loads(record: Record) -> list[LinkLoad]:
 
 def _carried(record: Record) -> Mapping[LinkClass, tuple[float, float]]:
     """The bytes of all steps by class of links: bytes that keep a link busy, and these bytes
-    without those that protocols add."""
+    without what protocols add."""
     program = record.program()
     _, traffic = amounts(record.tracks, program)
     return {

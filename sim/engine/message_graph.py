@@ -34,7 +34,7 @@ class MessageGraph:
 
     A message over a hop from `src` to `dst` takes `delay` (s) and then flows over the links `route`
     [hops, most links]; -1 stands for no link. Each byte of it puts `load` bytes on a link. Links
-    carry `capacity` B/s. A rank, a hop or a link may stand for several equal ones: rank `role[r]`
+    carry `capacity` B/s. A rank, hop or link may stand for several that are equal: rank `role[r]`
     of the graph stands for rank r of the collective.
     """
 
@@ -108,7 +108,7 @@ def message_graph(
 
 
 def folded(graph: MessageGraph) -> MessageGraph:
-    """A graph with one rank, hop and link for each class of equal ones.
+    """A graph with one rank, hop or link for each class of equal ranks, hops or links.
 
     In the coarsest equitable partition of ranks, hops and links (`sim.engine.fold`), the hops of a
     class load the links of a class alike. So one flow with the load of all its hops is exact.

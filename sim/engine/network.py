@@ -1,7 +1,7 @@
 """Flows that share links by weighted max-min fairness: the one mechanism behind all traffic.
 
 A flow moves `size` bytes and loads each link l it uses with `load_l` bytes per byte of progress.
-Rates x are the weighted max-min fair ones under  sum_f load_fl x_f <= capacity_l  (Bertsekas and
+Rates x are weighted max-min fair under  sum_f load_fl x_f <= capacity_l  (Bertsekas and
 Gallager, Data Networks, section 6.5.2): grow all rates together, freeze the flows of a link when
 it is full, go on with the rest. A ring all-reduce is one flow, a pipeline send another, so
 contention between them follows from the flows; no input states it.

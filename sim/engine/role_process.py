@@ -4,8 +4,8 @@ The host runs ahead of the device. It is free after its launches, whatever the d
 computation is marked `sync`.
 
 A stream waits by leaving its callback `resume` with an event of the clock, a transfer, or a step of
-another stream. The latter two call `resume` directly at their end, so the clock only has events at
-which time passes.
+another stream. Transfers and steps call `resume` directly at their end, so the clock only has
+events at which time passes.
 
 A computation with collectives inside is a single wait until its end, which is known beforehand, as
 long as no other traffic uses the collectives' links. When other traffic begins there, the items

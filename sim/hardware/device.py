@@ -261,8 +261,8 @@ def load(name: str, *, where: str = "command line") -> Device:
 
 
 def nearest(name: str, memory: float) -> str | None:
-    """The device file whose first word is in the driver's `name`, best one whose last word is, too,
-    then one of an SXM board, then that of the nearest `memory` (bytes); None if no file fits.
+    """The device file whose first word is in the driver's `name`. Of several, the best is one whose
+    last word is there too, then an SXM board, then the nearest `memory` (bytes). None if none fits.
 
     >>> nearest("NVIDIA A100-SXM4-80GB", 84.9e9), nearest("NVIDIA H100 80GB HBM3", 85.0e9)
     ('a100-80gb-sxm', 'h100-80gb-sxm')

@@ -263,7 +263,7 @@ def _left_by(block: Block, kind: Kind) -> float:
 
 
 def _several(job: Job) -> bool:
-    """Whether a step has several micro-steps, so that gradients of earlier ones exist."""
+    """Whether a step has several micro-steps, so that gradients of earlier micro-steps exist."""
     return job.plan.microbatches > 1
 
 

@@ -219,7 +219,7 @@ class Work:
 
     def every_call(self) -> Iterator[Collective]:
         """Yield the collectives of this work, the collectives of other streams beside it, and the
-        collectives that hold up the latter."""
+        collectives that these wait for."""
         seen: dict[int, Work] = {}
         yield from self.collectives(seen)
         for work in seen.values():

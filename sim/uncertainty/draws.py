@@ -62,7 +62,7 @@ def as_collectives(transfer: TransferClass) -> tuple[str, str]:
 
 
 def by_cause(transfer: TransferClass) -> tuple[str, str]:
-    """Classes of a transfer's latency and of its seconds on links, the latter by its cause."""
+    """Classes of a transfer's latency, and of its seconds on links by its cause."""
     return LATENCY, bandwidth(transfer.cause)
 
 

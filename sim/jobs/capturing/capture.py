@@ -37,7 +37,7 @@ class Choices:
     all ranks that exchange messages with this rank. `routing` says how tokens are spread over
     experts (`routing_of`, or a `Routing`). `steps` are the first and the last of the script's steps
     to record. `values` are values that nothing computes, by lines of the script ("train.py:7"). A
-    rank trains on `samples` a step; with 0 its loader tells the number. The script sees this `gpu`.
+    rank trains on `samples` a step; 0: as many as its loader yields. The script sees this `gpu`.
     After `timeout` seconds the capture gives up (0: never). `marks` tells what marks the ends of
     steps: "profiler" or "nvtx=TEXT".
     """

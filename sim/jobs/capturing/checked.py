@@ -54,7 +54,7 @@ def _asides(log: Log, world: int) -> Iterator[str]:
 
 def forgotten(held: list[Any]) -> Iterator[str]:
     """Yield a note on weights with gradients that no optimizer holds; `held` are the optimizers'
-    weights. If both have equally many elements, the former are copies in another precision or
+    weights. If both have equally many elements, the optimizers hold copies in another precision or
     layout, and there is no note."""
     from torch import Tensor
     from torch.nn import Parameter

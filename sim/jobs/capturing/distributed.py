@@ -241,8 +241,8 @@ def _without_hook(torch: Any) -> tuple[Callable[..., Any], Callable[[Any], None]
     """A hook that does what the reducer does without a hook. The second function is called for each
     gradient that is a view of its bucket (torch/csrc/distributed/c10d/reducer.cpp).
 
-    The reducer divides a gradient as it copies it into its bucket, in a kernel that moves the bytes
-    of a copy. It divides a gradient in place if it is a view (`mark_variable_ready_dense`). At the
+    The reducer divides a gradient as it copies it into its bucket, in a kernel that moves as many
+    bytes as a copy. It divides a view in place (`mark_variable_ready_dense`). At the
     end of a backward pass it waits for all sums (`finalize_backward`).
     """
     dist = torch.distributed

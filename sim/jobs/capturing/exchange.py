@@ -103,7 +103,7 @@ class _Ranks:
     def hear(self, rank: int, end: Connection) -> None:
         try:
             kind, peer, thing = end.recv()
-        except (EOFError, ConnectionError):  # the latter if it died with unread messages
+        except (EOFError, ConnectionError):  # ConnectionError: it left messages unread
             fault = f"the process of rank {rank} died"
             raise InputError("sim capture", fault, "is there memory for all stages?") from None
         if kind == "done":

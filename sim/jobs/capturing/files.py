@@ -255,7 +255,7 @@ class Overlay:
         return copy
 
     def _spares(self, usual: Callable[..., Any]) -> Callable[..., Any]:
-        """Modes and times of files of before, and of those in the overlay, stay."""
+        """Keep modes and times of files from before the capture and of the overlay's files."""
 
         def change(*args: Any, **kwargs: Any) -> None:
             names = [absolute(path) for path in args[:2]]

@@ -253,8 +253,8 @@ class CachingAllocator:
         return rest
 
     def _join(self, block: Block) -> None:
-        """`free_block`: free a block, joined with free neighbours that are mapped if it is mapped,
-        and not mapped if it is not."""
+        """`free_block`: free a block and join it with its free neighbours, mapped with mapped and
+        unmapped with unmapped."""
         if (other := block.before) and other.free and other.mapped == block.mapped:
             self._drop(other)
             block.address, block.size = other.address, block.size + other.size

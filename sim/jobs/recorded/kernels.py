@@ -29,7 +29,7 @@ _PRECISIONS: dict[str, Precision] = {
 }
 # Several launches, by aten/src/ATen/native/cuda: layer_norm_kernel.cu (input gradient, gains and
 # shifts in two), Embedding.cu (sort of the indices, then three), Sort.cu, TensorTopK.cu,
-# IndexKernel.cu and Indexing.cu (sort, then the sum of equal ones).
+# IndexKernel.cu and Indexing.cu (sort, then the sum of equal indices).
 _LAUNCHES = {
     "native_layer_norm_backward": 3,
     "_fused_rms_norm_backward": 3,

@@ -29,7 +29,7 @@ def dualpipev(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
 
 
 def dualpipe(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
-    """Even microbatches go from the first stage to the last, odd ones from the last to the first.
+    """Even microbatches go from the first stage to the last, odd microbatches from last to first.
 
     Stages s and p-1-s run what stage s of a DualPipeV of p/2 stages runs: chunk 0 takes the
     microbatches of the nearer end.

@@ -201,7 +201,7 @@ def in_bf16(recording: Recording, axes: Axes) -> Recording:
     new: dict[int, tuple[Event, ...]] = {}
     operators: list[Operator] = []
     unpacked: dict[int, int] = {}  # marks after what is unpacked, by marks of collectives
-    blocks: list[tuple[int, int, int]] = []  # the host gives a bucket in bf16 back at once
+    blocks: list[tuple[int, int, int]] = []  # buckets in bf16, which the host frees at once
     aside = 1 + max(event.stream for event in recording.events)
     free = 1 + max(event.mark for event in recording.events)
     for number in data_calls(recording, axes, *_SUMS):
@@ -276,7 +276,7 @@ def kept_gathered(recording: Recording, axes: Axes) -> Recording:
 
 
 def _microbatches(recording: Recording) -> list[int]:
-    """The microbatch of each event; an event outside of passes has that of the event before it."""
+    """The microbatch of each event; outside of passes, of the event before it."""
     found, now = [], 0
     for action in passes_of(recording):
         now = now if action is None else action.microbatch
@@ -324,8 +324,8 @@ def _bucket_kernels(recording: Recording, axes: Axes) -> list[int]:
 
 
 def _wide(recording: Recording, number: int) -> bool:
-    """Whether a large reduction is of fp32. The operator that has filled DDP's bucket tells,
-    otherwise a kernel just before the reduction that writes as many bytes."""
+    """Whether a large reduction is of fp32. This is seen from the operator that filled DDP's
+    bucket, otherwise from a kernel just before the reduction that writes as many bytes."""
     size = recording.events[number].bytes
     if (fills := _fills(recording, number)) is not None:
         wide = any(tensor.width > _NARROW for tensor in fills.outputs or fills.inputs)
