@@ -14,16 +14,14 @@ from statistics import NormalDist
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.config import gate, reads
 from sim.config.bounds import Ge, Gt, Le, Lt
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import Tagged
-from sim.variability.laws import generator
+from sim.variability.laws import Floats, generator
 
-Floats = NDArray[np.float64]
 Positive = Annotated[float, Gt(0)]
 _NORMAL = NormalDist()
 _BLOCK, _DRAWS = 256, 1 << 17  # most prompts, and most answers, whose numbers are drawn at once

@@ -3,16 +3,14 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.collectives.compression import Compression
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.barrier import Barrier
+from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.worker import EVERYTHING, Worker, mean
 from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.jobs.sharing.workload import TimedLayer
-
-Vector = NDArray[np.float64]
 
 
 class Averaging:

@@ -2,18 +2,14 @@
 
 from math import inf
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sim.engine.events import then
 from sim.engine.live_cluster import Event, Process
 from sim.jobs.sharing.barrier import Barrier, Exchange
+from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.jobs.sharing.workload import TimedLayer
 from sim.program.causes import DATA
-
-Vector = NDArray[np.float64]
 
 
 class LayerExchange(Exchange):

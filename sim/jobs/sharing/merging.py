@@ -5,12 +5,11 @@ from dataclasses import field
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.config.dataclass import dataclass
 from sim.jobs.sharing.learning.optimizers import Optimizer, State
+from sim.jobs.sharing.learning.task import Vector
 
-Vector = NDArray[np.float64]
 Compensation = Callable[[Vector, Vector], Vector]
 """Estimates the gradient at the present weights, from a gradient and the change of the weights
 since it was computed."""

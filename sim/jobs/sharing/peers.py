@@ -8,17 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.collectives.compression import Compression, Shapes
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Process
+from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.mailboxes import Mailboxes
 from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.program.causes import NEIGHBOURS
-
-Vector = NDArray[np.float64]
 
 
 class LocalPeriods:
@@ -79,7 +77,6 @@ def random_pairs(pool: WorkerPool, key: int) -> dict[int, int]:
     return {**dict(pairs), **{right: left for left, right in pairs}}
 
 
-_Vector = NDArray[np.float64]
 _ROUNDING = 1e-9
 
 
@@ -99,7 +96,7 @@ class PeerEstimates:
 
     def __init__(
         self,
-        start: _Vector,
+        start: Vector,
         compression: Compression,
         *,
         rate: float,
@@ -108,9 +105,9 @@ class PeerEstimates:
     ) -> None:
         self._start, self._compression, self._shapes = start, compression, shapes
         self._rate, self._seed = rate, seed
-        self._estimates: dict[tuple[int, Any], _Vector] = {}
+        self._estimates: dict[tuple[int, Any], Vector] = {}
 
-    def updated(self, source: int, target: Any, weights: _Vector, step: int) -> _Vector:
+    def updated(self, source: int, target: Any, weights: Vector, step: int) -> Vector:
         """A target's estimate of a source's weights after a message about them."""
         if self._compression.kind == "none":
             return weights
@@ -120,8 +117,8 @@ class PeerEstimates:
         return self._estimates[source, target]
 
     def averaged(
-        self, worker: Worker, row: dict[int, float], vector: _Vector, peers: dict[int, _Vector]
-    ) -> _Vector:
+        self, worker: Worker, row: dict[int, float], vector: Vector, peers: dict[int, Vector]
+    ) -> Vector:
         """x_i + rate (sum_j W_ij x'_j - x'_i); without compression x' is x."""
         mean = mixed(row, worker.rank, vector, peers)
         if vector is worker.weights and self._rate == 1.0:
@@ -129,7 +126,7 @@ class PeerEstimates:
         return worker.weights + self._rate * (mean - vector)
 
 
-def mixed(row: dict[int, float], rank: int, vector: _Vector, peers: dict[int, _Vector]) -> _Vector:
+def mixed(row: dict[int, float], rank: int, vector: Vector, peers: dict[int, Vector]) -> Vector:
     """sum_j W_ij x_j; the weights of missing peers are added to the worker's own weight. Raises
     `InputError` where the weights of a row do not add up to 1."""
     if abs((whole := sum(row.values())) - 1.0) > _ROUNDING:

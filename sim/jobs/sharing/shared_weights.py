@@ -1,13 +1,9 @@
 """Weights that many workers read and write, on servers or in memory: their version, and updates
 that wait to be merged."""
 
-import numpy as np
-from numpy.typing import NDArray
-
+from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.merging import Merging
 from sim.jobs.sharing.update_record import UpdateRecord
-
-Vector = NDArray[np.float64]
 
 
 class SharedWeights:

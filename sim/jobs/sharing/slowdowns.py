@@ -4,17 +4,14 @@ from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.engine.live_cluster import Endpoint, LiveCluster, Process
 from sim.hardware.cluster.network import Link
 from sim.hardware.cluster.topology import Topology
 from sim.jobs.sharing.tables import StragglerCause
-from sim.variability.laws import generator
+from sim.variability.laws import Floats, generator
 
 _BLOCK = 4096  # steps or intervals that are drawn; a longer run uses the draws again
-
-Floats = NDArray[np.float64]
 
 
 class SlowLinks:

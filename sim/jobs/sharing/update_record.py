@@ -7,15 +7,12 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.engine.live_cluster import LiveCluster
-from sim.jobs.sharing.learning.task import LearningTask, accuracy
+from sim.jobs.sharing.learning.task import LearningTask, Vector, accuracy
 
 _POINTS = 200  # of the loss curve, at least, in a run that is long enough
 _LARGE = 100_000  # weights; smaller tasks keep the weights of all points (8 B each, 400 points)
-
-Vector = NDArray[np.float64]
 
 
 class CurvePoint(NamedTuple):

@@ -5,13 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.collectives.compression import Compression
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
 from sim.jobs.sharing.barrier import Exchange
 from sim.jobs.sharing.learning.optimizers import Optimizer
-from sim.jobs.sharing.learning.task import LearningTask, shapes
+from sim.jobs.sharing.learning.task import LearningTask, Vector, shapes
 from sim.jobs.sharing.workload import TimedLayer, Workload
 from sim.program.causes import (
     COMMUNICATION,
@@ -26,7 +25,6 @@ from sim.program.causes import (
 )
 from sim.program.operations import COMPUTE_STREAM
 
-Vector = NDArray[np.float64]
 EVERYTHING = slice(None)  # all elements of the weights
 
 

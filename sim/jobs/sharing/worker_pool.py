@@ -10,13 +10,12 @@ from functools import partial
 from time import monotonic
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.config import limit
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Event, LiveCluster, Process
 from sim.jobs.sharing.barrier import Action, Barrier
-from sim.jobs.sharing.learning.task import LearningTask
+from sim.jobs.sharing.learning.task import LearningTask, Vector
 from sim.jobs.sharing.mailboxes import Mailboxes
 from sim.jobs.sharing.server import Server
 from sim.jobs.sharing.shared_weights import SharedWeights
@@ -64,7 +63,6 @@ class Clocks:
             self._waiting.pop(steps).succeed()
 
 
-Vector = NDArray[np.float64]
 TrainingLoop = Callable[[Worker], Process]
 
 

@@ -12,9 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
-from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+from sim.jobs.sharing.learning.task import Vector
 
 
 class Deferred(NDArrayOperatorsMixin):

@@ -8,12 +8,11 @@ from math import cos, inf, pi, sqrt
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.config.dataclass import dataclass
 from sim.jobs.sharing.learning.deferred import applied
+from sim.jobs.sharing.learning.task import Vector
 
-Vector = NDArray[np.float64]
 State = tuple[Any, ...]  # the number of steps made, and vectors
 Rule = Literal["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "lars", "lamb"]
 Layers = tuple[tuple[int, bool], ...]

@@ -3,20 +3,16 @@
 from itertools import count
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sim.config.checked import refuse
 from sim.config.dataclass import dataclass
 from sim.config.units import Bytes
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.averaging import Averaging, count_update
+from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.plan import OF_UPDATE, Sharing
 from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 from sim.jobs.sharing.workload import Workload, buckets
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,18 +3,14 @@
 from itertools import count
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sim.config.dataclass import dataclass
 from sim.engine.live_cluster import Process
+from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.worker import Worker, mean
 from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 from sim.jobs.sharing.workload import TimedLayer
 from sim.program.causes import DATA
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

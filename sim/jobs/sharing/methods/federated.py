@@ -7,19 +7,17 @@ from math import exp
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.config.bounds import Gt, Le, Lt
 from sim.config.dataclass import dataclass
 from sim.config.units import Seconds
 from sim.engine.live_cluster import Process
+from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.plan import ServerBased
 from sim.jobs.sharing.tables import Count, NonNegative
 from sim.jobs.sharing.worker import Worker, WorkerLost, mean
 from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.jobs.sharing.workload import Workload
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

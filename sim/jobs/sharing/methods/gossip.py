@@ -3,9 +3,6 @@
 from itertools import count
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sim.config.checked import refuse
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -34,8 +31,6 @@ from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 from sim.jobs.sharing.workload import Workload
 from sim.program.causes import COMMUNICATION, NEIGHBOURS
-
-Vector = NDArray[np.float64]
 
 _TITLES = {
     "d_psgd": "D-PSGD",

@@ -4,7 +4,6 @@ from itertools import count
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sim.config.bounds import Gt, Le
 from sim.config.dataclass import dataclass
@@ -17,7 +16,6 @@ from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 from sim.program.causes import PULL, PUSH
 
-Vector = NDArray[np.float64]
 _PIECES = 4  # pieces in which a worker reads the weights, while other workers write
 
 

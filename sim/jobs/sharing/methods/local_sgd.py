@@ -4,9 +4,6 @@ once or piece by piece."""
 from itertools import count
 from typing import Annotated, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sim.collectives.compression import Compression
 from sim.config.bounds import Lt
 from sim.config.checked import refuse
@@ -16,6 +13,7 @@ from sim.engine.live_cluster import Process
 from sim.jobs.sharing.averaging import Averaging, count_update
 from sim.jobs.sharing.barrier import Barrier, Exchange
 from sim.jobs.sharing.learning.optimizers import Optimizer, Rule
+from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.plan import FP32, Momentum, Sharing
 from sim.jobs.sharing.tables import Count, Natural, NonNegative, Positive
 from sim.jobs.sharing.worker import Worker
@@ -53,9 +51,6 @@ class Calendar:
     def arriving(self, steps: int) -> int | None:
         """The fragment that is merged when a worker has done `steps` steps; None if none is."""
         return self.leaving(steps - self.overlap)
-
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,6 @@ from itertools import count
 from math import inf
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sim.config.checked import refuse
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -20,14 +17,13 @@ from sim.config.units import Bytes
 from sim.engine.live_cluster import Event, Process
 from sim.jobs.sharing.layer_exchange import LayerExchange
 from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.merging import DelayCompensated, Merging
 from sim.jobs.sharing.plan import FP32, ServerBased
 from sim.jobs.sharing.tables import Count, Natural, NonNegative
 from sim.jobs.sharing.worker import Worker, mean
 from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 from sim.jobs.sharing.workload import Workload, buckets
-
-Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
