@@ -4,8 +4,8 @@ A kind is a module. `sim.simulate` is the kind of jobs that a plan lays out. Eac
 `sim.jobs` with `KEYS` is a further kind, and so is each installed package with an entry point of
 the group `sim.jobs`. Code that asks questions knows this contract and no kind.
 
-A document with one of a folder's `KEYS`, and a file whose name the folder `claims`, is of the
-folder's kind. The folder's module `kind` has
+A document with one of a folder's `KEYS` is of the folder's kind, and so is a file whose name the
+folder `claims`, if it has this function. The folder's module `kind` has
 
 - `SCENARIO`, the class (a `BaseScenario`) into which a document is read;
 - `ANSWER`, the class of its answers (a `JobAnswer`): `view` names the module that prints an
@@ -13,7 +13,8 @@ folder's kind. The folder's module `kind` has
 - `set_up(scenario, task=, brief=)`: resolves names and refuses values that do not fit together;
   `brief` leaves out data that only pictures need. A setup has `name`, `machine`, `columns`, and
   `job`, which is None without a plan. The attribute `kind` of a scenario and of a setup is the name
-  of this module;
+  of this module. A setup may tell its `effort` (seconds of one core that a play takes), and does so
+  if it has no program;
 - `answer(setup, engine=, unfold=)`: plays a setup and returns its answer;
 - optionally `pace(setup)`: the seconds of a unit of work, from which goodput, cost and deadlines
   follow;
@@ -25,8 +26,7 @@ folder's kind. The folder's module `kind` has
   together;
 - optionally `traffic` (bytes on each link, for a setup whose `program` raises `InputError`);
 - optionally `by_line` (seconds and memory by line of a script), `seeded` (the scenario with another
-  seed, None if it draws nothing), `effort` (seconds of one core that a play takes, if its program
-  does not tell them) and `document` (the document of a claimed file);
+  seed, None if it draws nothing) and `document` (the document of a claimed file);
 - `LACKS`, the error message for a missing function: its fault and its remedy.
 
 A folder itself may have `adopt` (settings with which scenarios use what a Python file adds).
@@ -203,11 +203,6 @@ def moves(setup: Setup) -> "list[Suggestion]":
     return list(_ability(setup, "moves")(setup))
 
 
-def claimed(name: str) -> bool:
-    """Whether a kind of scenarios claims a file's name, as the name of a recording is claimed."""
-    return _claiming(name) is not None
-
-
 def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:
     """Copies of a scenario with its seed, the next seed and so on, without end. None if its play
     draws no random numbers."""
@@ -219,8 +214,8 @@ def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:
 
 def effort(setup: Setup) -> float:
     """How long it takes to play a setup (s of one core), to an order of magnitude."""
-    ask = getattr(_module(setup), "effort", None)
-    return float(ask(setup) if ask else effort_of(setup.program, setup.machine))
+    known: float | None = getattr(setup, "effort", None)
+    return effort_of(setup.program, setup.machine) if known is None else known
 
 
 def adopted(path: os.PathLike[str] | str) -> dict[str, Any]:
@@ -274,10 +269,14 @@ def _claiming(name: str) -> ModuleType | None:
     known = catalog.found("scenarios", name)
     if known is not None and known.suffix == ".toml":
         return None
-    ours = next((folder for folder in _ours() if folder.claims(name)), None)
+    ours = next((folder for folder in _ours() if _claims(folder, name)), None)
     if ours is not None or known is not None:
         return ours
-    return next((folder for folder in _foreign() if folder.claims(name)), None)
+    return next((folder for folder in _foreign() if _claims(folder, name)), None)
+
+
+def _claims(folder: ModuleType, name: str) -> bool:
+    return hasattr(folder, "claims") and bool(folder.claims(name))
 
 
 def _folders() -> Iterator[ModuleType]:

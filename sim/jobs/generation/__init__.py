@@ -7,8 +7,3 @@ requests on the engine's clock. Nothing in ring 1 needs this folder: without it,
 """
 
 KEYS = ("generation",)
-
-
-def claims(name: str) -> bool:
-    """Return False: no file belongs to this kind by its name alone."""
-    return False

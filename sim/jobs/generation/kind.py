@@ -30,8 +30,6 @@ from sim.scenario.settings import flat
 from sim.simulate import garbage_left, refuse_choices_of_a_step, refuse_task
 from sim.variability.laws import generator
 
-__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "seeded", "set_up"]
-
 SCENARIO, ANSWER = GenerationScenario, Generated
 LACKS = ("answers prompts: it has no training step", "ask it of a scenario with a [plan]")
 _STATES = 400  # points of a course
@@ -64,11 +62,6 @@ def seeded(scenario: GenerationScenario, number: int) -> GenerationScenario:
     """The scenario with `number` added to its seed."""
     own = scenario.generation
     return replace(scenario, generation=replace(own, seed=own.seed + number))
-
-
-def effort(setup: GenerationSetup) -> float:
-    """How long the simulation takes (s of one core), as an order of magnitude."""
-    return setup.effort
 
 
 # --- Prompts --------------------------------------------------------------------------------------

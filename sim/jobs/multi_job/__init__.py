@@ -6,8 +6,3 @@ are unknown.
 """
 
 KEYS = ("job",)
-
-
-def claims(name: str) -> bool:
-    """Return False: no file belongs to this kind by its name alone."""
-    return False

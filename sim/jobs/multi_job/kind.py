@@ -23,11 +23,8 @@ from sim.program.causes import COMPUTE
 from sim.results.answer import Inputs
 from sim.simulate import garbage_left, refuse_choices_of_a_step, refuse_task
 
-__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "seeded", "set_up"]
-
 SCENARIO, ANSWER = MultiJobScenario, MultiJobAnswer
 LACKS = ("has several jobs: it has no step of its own", "ask it of each job's scenario")
-_OF_JOB = 0.1  # s of one core to simulate a job
 _EXPLAINED = 8  # the most jobs of a company for which each job's cost to the others is computed
 _NOTICED = 1e-4  # of a step: a smaller cost is not reported
 
@@ -49,11 +46,6 @@ def answer(
     with garbage_left():
         course = Cluster(setup).course()
         return _answer(setup, course, began)
-
-
-def effort(setup: MultiJobSetup) -> float:
-    """How long the simulation takes (s of one core), as an order of magnitude."""
-    return _OF_JOB * sum(template.table.copies for template in setup.templates)
 
 
 def seeded(scenario: MultiJobScenario, number: int) -> MultiJobScenario:

@@ -29,6 +29,7 @@ from sim.scenario.setup import load_topology, machine
 from sim.variability.laws import generator
 
 _OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core for each job, and for each pair of jobs
+_OF_JOB = 0.1  # s of one core to simulate a job
 _OF_FAULT = 2e-3  # s of one core
 _OF_CHECKPOINT = 3e-3  # s of one core: each checkpoint is three changes of activities
 _OF_CLUSTER = ("topology", "network", "node", "host", "storage", "device")
@@ -162,10 +163,19 @@ class MultiJobSetup(WithoutProgram):
         return self.scenario.name
 
     @cached_property
+    def jobs(self) -> int:
+        """The number of jobs, copies included."""
+        return sum(template.table.copies for template in self.templates)
+
+    @property
     def columns(self) -> dict[str, Any]:
         """The numbers of GPUs of the cluster and of jobs."""
-        jobs = sum(template.table.copies for template in self.templates)
-        return {"gpus": self.machine.topology.gpus, "jobs": jobs}
+        return {"gpus": self.machine.topology.gpus, "jobs": self.jobs}
+
+    @property
+    def effort(self) -> float:
+        """How long the simulation takes (s of one core), as an order of magnitude."""
+        return _OF_JOB * self.jobs
 
 
 def from_scenario(scenario: MultiJobScenario) -> MultiJobSetup:

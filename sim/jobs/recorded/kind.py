@@ -25,13 +25,13 @@ from sim.engine.fold import fold
 from sim.engine.folded import FoldedProgram, Traffic
 from sim.engine.play import Engine, play
 from sim.hardware.kernels.dispatch import Phase
-from sim.jobs.recorded.advice import advice
+from sim.jobs.recorded.advice import advice as advice
 from sim.jobs.recorded.assemble import report
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS
 from sim.jobs.recorded.file import refuse_other
 from sim.jobs.recorded.kernels import kernel_of, run_on
 from sim.jobs.recorded.memory import NOWHERE, Memory, Peak, fullest
-from sim.jobs.recorded.moves import moves
+from sim.jobs.recorded.moves import moves as moves
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import Recorded, RecordedScenario, from_scenario
 from sim.model.kernels import Kernel
@@ -170,21 +170,6 @@ def _when(memory: Memory, peak: Peak, *, before: bool) -> str:
     phase = events[min(peak.event, len(events) - 1)].phase
     return f"in {_PHASES[phase]}, at {peak.line}"
 
-
-__all__ = [
-    "ANSWER",
-    "LACKS",
-    "SCENARIO",
-    "advice",
-    "answer",
-    "by_line",
-    "document",
-    "kernels",
-    "moves",
-    "pace",
-    "set_up",
-    "speeds",
-]
 
 SCENARIO, ANSWER = RecordedScenario, Result
 LACKS = (

@@ -12,11 +12,6 @@ KEYS = ("reinforcement",)
 _MEASURED = ({"G-GBS", "Total_Step_time(s)"}, {"gpus_rollout", "step_s"}, {"rollout_ranks"})
 
 
-def claims(name: str) -> bool:
-    """Return False: no file belongs to this kind by its name alone."""
-    return False
-
-
 def measures(columns: Iterable[str]) -> bool:
     """Whether a measured table with these columns is about reinforcement learning (`measured`)."""
     return any(own <= set(columns) for own in _MEASURED)

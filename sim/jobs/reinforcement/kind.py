@@ -14,13 +14,11 @@ from sim.config.progress import waited
 from sim.engine.play import Engine
 from sim.jobs.reinforcement.answer import ReinforcementAnswer
 from sim.jobs.reinforcement.assemble import inputs_of, outcome
-from sim.jobs.reinforcement.moves import moves
+from sim.jobs.reinforcement.moves import moves as moves
 from sim.jobs.reinforcement.scenario import ReinforcementScenario
 from sim.jobs.reinforcement.setup import KEEP_SPANS, ReinforcementSetup, from_scenario
 from sim.results.likely import Pace, checkpoint_bytes
 from sim.simulate import garbage_left, refuse_choices_of_a_step, refuse_task
-
-__all__ = ["ANSWER", "LACKS", "SCENARIO", "answer", "effort", "moves", "pace", "seeded", "set_up"]
 
 SCENARIO, ANSWER = ReinforcementScenario, ReinforcementAnswer
 LACKS = (
@@ -79,8 +77,3 @@ def seeded(scenario: ReinforcementScenario, number: int) -> ReinforcementScenari
     """The scenario with `number` added to its seed."""
     plan = scenario.reinforcement
     return replace(scenario, reinforcement=replace(plan, seed=plan.seed + number))
-
-
-def effort(setup: ReinforcementSetup) -> float:
-    """How long the simulation takes (s of one core), as an order of magnitude."""
-    return setup.effort

@@ -10,11 +10,6 @@ from pathlib import Path
 KEYS = ("sharing",)
 
 
-def claims(name: str) -> bool:
-    """Return False: no file belongs to this kind by its name alone."""
-    return False
-
-
 def adopt(path: Path) -> dict[str, str]:
     """Return the settings with which a scenario uses the method of a Python file."""
     from sim.jobs.sharing.plan import method_of

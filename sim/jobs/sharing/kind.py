@@ -26,19 +26,6 @@ from sim.results.likely import Likely, Pace, of_bounds
 from sim.scenario.scenario import BaseScenario
 from sim.simulate import refuse_choices_of_a_step
 
-__all__ = [
-    "ANSWER",
-    "LACKS",
-    "SCENARIO",
-    "answer",
-    "effort",
-    "pace",
-    "seeded",
-    "set_up",
-    "sharing_of",
-    "traffic",
-]
-
 SCENARIO, ANSWER = SharingScenario, Outcome
 LACKS = (
     "shares updates by a method of its own ([sharing]): it has no step of the whole job",
@@ -109,11 +96,6 @@ def seeded(scenario: SharingScenario, number: int) -> SharingScenario:
     """The scenario with `number` added to its seed."""
     seed = scenario.sharing.seed + number
     return replace(scenario, sharing=replace(scenario.sharing, seed=seed))
-
-
-def effort(setup: SharingSetup) -> float:
-    """How long the simulation of a run takes (s of one core), as an order of magnitude."""
-    return setup.effort
 
 
 def sharing_of(scenario: BaseScenario) -> SharingScenario:

@@ -361,6 +361,3 @@ def _with_blocks(
         rows += [Allocation(taken, number, size, 0, -1, own)]
         rows += [Allocation(given, number, 0, 0, -1, own)]
     return tuple(sorted(rows, key=lambda row: row.event))
-
-
-__all__ = ["edits", "in_bf16", "kept_gathered", "with_buckets", "without_copies", "without_early"]
