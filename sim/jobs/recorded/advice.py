@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from sim.config.plugins import modules
 from sim.jobs.recorded.edits.edit import Edit
@@ -10,8 +11,7 @@ from sim.results.by_line import Suggestion
 
 
 def advice(setup: Recorded) -> Iterator[Suggestion]:
-    """Yield the edits of all modules of `edits`; `made` of a suggestion applies its edit to a
-    setup."""
+    """Yield the edits of all modules of `edits`."""
     for module in modules("sim.jobs.recorded.edits").values():
         if hasattr(module, "edits"):
             for edit in module.edits(setup):
@@ -21,20 +21,11 @@ def advice(setup: Recorded) -> Iterator[Suggestion]:
                     change=edit.change,
                     why=edit.why,
                     samples=edit.samples,
-                    made=_made(edit),
+                    made=partial(_edited, edit),
                 )
 
 
-def _made(edit: Edit) -> "_Made":
-    return _Made(edit)
-
-
-class _Made:
-    """Applies an edit to all recordings of a setup."""
-
-    def __init__(self, edit: Edit) -> None:
-        self.edit = edit
-
-    def __call__(self, setup: Recorded) -> Recorded:
-        recordings = tuple(self.edit.made(recording, axes) for recording, axes in setup.stages)
-        return from_scenario(replace(setup.scenario, record=recordings))
+def _edited(edit: Edit, setup: Recorded) -> Recorded:
+    """A setup with an edit applied to all its recordings."""
+    recordings = tuple(edit.made(recording, axes) for recording, axes in setup.stages)
+    return from_scenario(replace(setup.scenario, record=recordings))

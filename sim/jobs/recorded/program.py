@@ -108,13 +108,8 @@ class _Writer:
         time: Time,
         host: HostTimes,
     ) -> None:
-        self.recording, self.axes, self.kernels, self.time, self.host = (
-            recording,
-            axes,
-            kernels,
-            time,
-            host,
-        )
+        self.recording, self.axes, self.kernels = recording, axes, kernels
+        self.time, self.host = time, host
         self.memory, self.changed = memory, NOTHING  # `changed` since the last operation
         self.main = main_stream(recording)
         self.waited = {event.mark for event in recording.events if event.kind in ("wait", "sync")}
@@ -212,21 +207,13 @@ class _Writer:
         self.results[event.mark] = call.name
         self.queues[event.group] = call.name
 
-    def _send(self, event: Event, stream: str) -> None:
-        self._message(
-            event, stream, self.axes.stage(self.recording.rank), self.axes.stage(event.peer)
-        )
-
-    def _recv(self, event: Event, stream: str) -> None:
-        self._message(
-            event, stream, self.axes.stage(event.peer), self.axes.stage(self.recording.rank)
-        )
-
-    def _message(self, event: Event, stream: str, source: int, to: int) -> None:
+    def _message(self, event: Event, stream: str) -> None:
         self._flush(stream, issue=True)
+        sent = event.kind == "send"
+        source, to = self.axes.stage(self.recording.rank), self.axes.stage(event.peer)
+        source, to = (source, to) if sent else (to, source)
         self.keys[source, to] += 1
         key = f"{source} to {to}, {self.keys[source, to]}"
-        sent = event.kind == "send"
         call = (
             Send(to=to, bytes=event.bytes, key=key)
             if sent
@@ -235,6 +222,8 @@ class _Writer:
         name, queue = f"{event.kind} {key}", f"{event.kind} {to if sent else source}"
         self._add(Communicate(name=name, calls=(call,), after=self._so_far(stream), stream=queue))
         self.results[event.mark] = name
+
+    _send = _recv = _message
 
     def _waits(self, stream: str, ends: Sequence[str]) -> None:
         """Let the stream's next operation wait for the ends of these operations."""

@@ -180,6 +180,7 @@ def _grown(operator: Operator, batch: Batch, times: float) -> Operator:
         return _product(operator, kernel, batch, times)
     if name.startswith("convolution"):  # (gradient,) image, weight
         count = 2 if name.endswith("backward") else 1
+        written = operator.outputs[0].shape if operator.outputs else ()
         return replace(
             operator,
             inputs=tuple(
@@ -188,9 +189,7 @@ def _grown(operator: Operator, batch: Batch, times: float) -> Operator:
             outputs=tuple(
                 _first(t, times) if n == 0 else t for n, t in enumerate(operator.outputs)
             ),
-            written=_written(
-                operator, times if operator.outputs and len(operator.outputs[0].shape) > 1 else 1.0
-            ),
+            written=operator.written * (times if len(written) > 1 else 1.0),
         )
     inputs, outputs = (
         tuple(_tensor(t, batch, times) for t in tensors)
@@ -246,10 +245,6 @@ def _first(tensor: Tensor, times: float) -> Tensor:
     first, *rest = tensor.shape
     elements = tensor.elements if tensor.elements < 0 else round(tensor.elements * times)
     return replace(tensor, shape=(round(first * times), *rest), elements=elements)
-
-
-def _written(operator: Operator, times: float) -> float:
-    return operator.written * times
 
 
 def _memory(before: Recording, after: Recording, times: float) -> Iterator[Allocation]:

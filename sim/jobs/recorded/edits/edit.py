@@ -104,6 +104,19 @@ def seconds_of(recording: Recording, time: Time) -> list[float]:
     return [each[e.operator] if e.kind == "kernel" else 0.0 for e in recording.events]
 
 
+def seconds_by_line(
+    setup: Recorded, chosen: Callable[[Event, Operator], bool]
+) -> Mapping[str, float]:
+    """The device's seconds of the `chosen` kernels of all stages, by line."""
+    weights: defaultdict[str, float] = defaultdict(float)
+    for recording, _ in setup.stages:
+        seconds = seconds_of(recording, setup.time)
+        for number, event, operator in kernel_events(recording):
+            if chosen(event, operator):
+                weights[line_of(recording, event)] += seconds[number]
+    return weights
+
+
 def most(weights: Mapping[str, float]) -> str:
     """The line with the largest weight; "" if there is no line."""
     named = Counter({line: weight for line, weight in weights.items() if line})

@@ -1,6 +1,5 @@
 """Edits that compute products in fewer bits, with the casts that torch then makes."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -8,11 +7,10 @@ from sim.jobs.recorded.axes import Axes
 from sim.jobs.recorded.edits.edit import (
     Edit,
     kernel_events,
-    line_of,
     most,
     place_of,
     rewritten,
-    seconds_of,
+    seconds_by_line,
 )
 from sim.jobs.recorded.kernels import kernel_of, short_name
 from sim.jobs.recorded.recording import Event, Operator, Recording, Tensor
@@ -172,11 +170,6 @@ def _is_wide(operator: Operator) -> bool:
 
 def _longest(setup: Recorded, chosen: Callable[[Operator], bool]) -> str:
     """The line that spends most seconds in `chosen` operators; "" if there is none."""
-    weights: defaultdict[str, float] = defaultdict(float)
-    for recording, _ in setup.stages:
-        seconds = seconds_of(recording, setup.time)
-        marked = [chosen(operator) for operator in recording.operators]
-        for number, event, _ in kernel_events(recording):
-            if marked[event.operator]:
-                weights[line_of(recording, event)] += seconds[number]
-    return most(weights)
+    operators = (operator for recording, _ in setup.stages for operator in recording.operators)
+    marked = {id(operator) for operator in operators if chosen(operator)}
+    return most(seconds_by_line(setup, lambda _, operator: id(operator) in marked))

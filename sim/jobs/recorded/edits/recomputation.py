@@ -4,20 +4,19 @@ A recomputed stretch of kernels leaves tensors for its backward pass. The edit a
 tensors at the end of the forward pass instead, where the peak of memory lies.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 
 from sim.jobs.recorded.axes import Axes
 from sim.jobs.recorded.edits.edit import (
     Edit,
     blocks,
     kernel_events,
-    line_of,
     most,
     rewritten,
-    seconds_of,
+    seconds_by_line,
 )
 from sim.jobs.recorded.recording import Event, Recording
 from sim.jobs.recorded.setup import Recorded
@@ -27,12 +26,7 @@ _SHARES = (1.0, 0.75, 0.5, 0.25)
 
 def edits(setup: Recorded) -> Iterator[Edit]:
     """Yield edits that keep the activations of all recomputed stretches, or of a share of them."""
-    weights: defaultdict[str, float] = defaultdict(float)
-    for recording, _ in setup.stages:
-        seconds = seconds_of(recording, setup.time)
-        for number, event, _ in kernel_events(recording):
-            if event.again:
-                weights[line_of(recording, event)] += seconds[number]
+    weights = seconds_by_line(setup, lambda event, _: event.again)
     if not weights:
         return
     why = "what is recomputed fits into memory"
@@ -75,15 +69,9 @@ def kept(recording: Recording, axes: Axes, share: float) -> Recording:
 
 def _stretches(recording: Recording) -> Iterator[list[int]]:
     """Yield runs of recomputed kernels that follow one another without other kernels between."""
-    stretch: list[int] = []
-    for number, event, _ in kernel_events(recording):
-        if event.again:
-            stretch.append(number)
-        elif stretch:
-            yield stretch
-            stretch = []
-    if stretch:
-        yield stretch
+    for again, kernels in groupby(kernel_events(recording), key=lambda kernel: kernel[1].again):
+        if again:
+            yield [number for number, *_ in kernels]
 
 
 def _turn(recording: Recording, number: int) -> int:

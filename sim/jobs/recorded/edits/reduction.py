@@ -116,11 +116,16 @@ def without_early(recording: Recording, axes: Axes) -> Recording:
 
 def _before(recording: Recording, number: int, name: str) -> int | None:
     """The last kernel of this name among the few events before an event, or None."""
+    near = _near(recording, number)
+    return next((place for place, operator in near if short_name(operator) == name), None)
+
+
+def _near(recording: Recording, number: int) -> Iterator[tuple[int, Operator]]:
+    """Yield the kernels among the few events before an event, the last first."""
     for place in reversed(range(max(number - _NEAR, 0), number)):
         event = recording.events[place]
-        if event.kind == "kernel" and short_name(recording.operators[event.operator]) == name:
-            return place
-    return None
+        if event.kind == "kernel":
+            yield place, recording.operators[event.operator]
 
 
 def _summed(recording: Recording, place: int) -> Operator:
@@ -250,11 +255,9 @@ def _fills(recording: Recording, number: int) -> Operator | None:
     """The operator that has last put a gradient into the bucket that an all-reduce of DDP sums;
     None if there is none."""
     own = recording.events[number]
-    for near in reversed(recording.events[max(number - _NEAR, 0) : number]):
-        if near.kind == "kernel" and near.line == own.line and own.name == "all_reduce":
-            operator = recording.operators[near.operator]
-            if short_name(operator) in _FILLING:
-                return operator
+    for place, operator in _near(recording, number) if own.name == "all_reduce" else ():
+        if recording.events[place].line == own.line and short_name(operator) in _FILLING:
+            return operator
     return None
 
 
@@ -330,22 +333,17 @@ def _wide(recording: Recording, number: int) -> bool:
     if (fills := _fills(recording, number)) is not None:
         wide = any(tensor.width > _NARROW for tensor in fills.outputs or fills.inputs)
         return size > _LARGE and wide
-    for near in reversed(recording.events[max(number - _NEAR, 0) : number]):
-        if near.kind == "kernel" and size > _LARGE:
-            operator = recording.operators[near.operator]
-            elements = sum(prod(tensor.shape) for tensor in operator.inputs)
-            if abs(operator.written / size - 1.0) < _CLOSE and elements:
-                return size / elements > _NARROW + _CLOSE
+    for _, operator in _near(recording, number) if size > _LARGE else ():
+        elements = sum(prod(tensor.shape) for tensor in operator.inputs)
+        if abs(operator.written / size - 1.0) < _CLOSE and elements:
+            return size / elements > _NARROW + _CLOSE
     return False
 
 
 def _regathered(recording: Recording, axes: Axes) -> list[int]:
     """Gathers of weights in backward passes."""
-    return [
-        n
-        for n in data_calls(recording, axes, "all_gather")
-        if recording.events[n].phase == "backward"
-    ]
+    gathers = data_calls(recording, axes, "all_gather")
+    return [n for n in gathers if recording.events[n].phase == "backward"]
 
 
 def _with_blocks(

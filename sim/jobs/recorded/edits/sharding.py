@@ -6,12 +6,17 @@ from functools import partial
 
 from sim.config.errors import InputError
 from sim.jobs.recorded.axes import DATA_AXIS, Axes
-from sim.jobs.recorded.edits.edit import Edit, kernel_events, line_of, place_of, rewritten
+from sim.jobs.recorded.edits.edit import (
+    Edit,
+    data_calls,
+    kernel_events,
+    line_of,
+    place_of,
+    rewritten,
+)
 from sim.jobs.recorded.recording import Event, Group, Recording
 from sim.jobs.recorded.scaled import with_share
 from sim.jobs.recorded.setup import Recorded
-
-_SHARDS = ("all_gather", "reduce_scatter")
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
@@ -32,13 +37,8 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 def shard_calls(recording: Recording, axes: Axes) -> list[int]:
     """The collectives that gather shards of weights and scatter sums of gradients."""
-    return [
-        number
-        for number, event in enumerate(recording.events)
-        if event.kind == "collective"
-        and event.name in _SHARDS
-        and axes.of[event.group] == (DATA_AXIS,)
-    ]
+    calls = data_calls(recording, axes, "all_gather", "reduce_scatter")
+    return [n for n in calls if axes.of[recording.events[n].group] == (DATA_AXIS,)]
 
 
 def sharded(recording: Recording, axes: Axes, size: int) -> Recording:
