@@ -30,7 +30,7 @@ from sim.hardware.device import WARM, Device
 from sim.hardware.kernels.time import kernel_times
 from sim.jobs.recorded.kernels import run_on
 from sim.jobs.traces.profiled import OPERATORS
-from sim.jobs.traces.rank_trace import HostSpan, Kernel, RankTrace
+from sim.jobs.traces.rank_trace import Kernel, RankTrace
 from sim.model.kernels import Attention, Gemm, Precision
 
 Work = Gemm | Attention
@@ -110,12 +110,12 @@ class Devices:
 
     def of(self, ranks: Sequence[RankTrace]) -> list[RankTrace]:
         """The ranks on the target. Raises `InputError` where it lacks a kernel's arithmetic."""
-        named = self._named(ranks)
+        named, slower = self._named(ranks), self._host or 1.0
         return [
             replace(
                 rank,
                 kernels=tuple(self._moved(kernel, named)[1] for kernel in rank.kernels),
-                host=tuple(self._hosted(item) for item in rank.host),
+                host=tuple(replace(item, seconds=item.seconds * slower) for item in rank.host),
             )
             for rank in ranks
         ]
@@ -156,9 +156,6 @@ class Devices:
         """How many times as long the target's host takes; None where nothing is known of either."""
         known = self.source == self.target or {self.source.host, self.target.host} != {1.0}
         return self.target.host / self.source.host if known else None
-
-    def _hosted(self, item: HostSpan) -> HostSpan:
-        return replace(item, seconds=item.seconds * (self._host or 1.0))
 
     def _moved(self, kernel: Kernel, named: Mapping[str, float]) -> tuple[str, Kernel]:
         """The rule of a kernel, and the kernel on the target."""

@@ -214,8 +214,9 @@ def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
     events = [e for e in trace["traceEvents"] if e.get("ph") == "X" and e.get("dur", 0) > 0]
     on_gpu = any(event.get("cat") == "kernel" for event in events)
     per_node = len(trace.get("deviceProperties") or ())
-    kernels = [e for e in events if e.get("cat") == "kernel"] if on_gpu else _outermost(events)
-    for event in kernels:
+    kernels = (e for e in events if e.get("cat") == "kernel")
+    operators = (e for e in events if e["name"].startswith("aten::"))
+    for event in kernels if on_gpu else outermost(operators, "pid", "tid"):
         args = event.get("args") or {}
         nccl = "Collective name" in args
         what = collective_of(args, per_node) if nccl else _of_kernel(event["name"])
@@ -226,12 +227,12 @@ def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
             yield tuple(collective.items()), event["dur"] * 1e-6
 
 
-def _outermost(events: Iterable[Event]) -> Iterator[Event]:
-    """Operators that no other operator called."""
+def outermost(operators: Iterable[Event], *same: str) -> Iterator[Event]:
+    """Operators that no other operator called; a thread's have the `same` values."""
     ends: dict[Any, float] = {}
-    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
-        thread = (event.get("pid"), event.get("tid"))
-        if event["name"].startswith("aten::") and event["ts"] >= ends.get(thread, 0.0):
+    for event in sorted(operators, key=lambda event: (event["ts"], -event["dur"])):
+        thread = tuple(map(event.get, same))
+        if event["ts"] >= ends.get(thread, 0.0):
             ends[thread] = event["ts"] + event["dur"]
             yield event
 

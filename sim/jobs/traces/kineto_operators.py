@@ -18,7 +18,7 @@ they are the operator's own seconds.
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 from math import prod
@@ -307,9 +307,5 @@ def _tensor(dims: Any, kind: str, strides: Any = None) -> Tensor:
 
 
 def _listed(event: Event, name: str) -> list[Any]:
-    value = _args(event).get(name)
+    value = (event.get("args") or {}).get(name)
     return value if isinstance(value, list) else []
-
-
-def _args(event: Event) -> Mapping[str, Any]:
-    return event.get("args") or {}

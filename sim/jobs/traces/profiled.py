@@ -17,7 +17,7 @@ from typing import Any
 
 from sim.config.dataclass import dataclass
 from sim.jobs.traces.described import CALLS, Event, correlation_of
-from sim.jobs.traces.kineto import gloo_of
+from sim.jobs.traces.kineto import gloo_of, outermost
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +138,10 @@ class Call:
 class ProfiledSteps:
     """The steps of a rank; times in us.
 
-    The call `launch[n]` launched kernel n (None: no call in the trace), `found[n]` is its event,
-    and the device knew of it at `points[n]`. The first `left` kernels are left over from before.
-    `begun` gives the operator in or after which a collective of gloo begins; `asked` are the
-    moments at which the host called torch.distributed.
+    The host asked for kernel n at `moments[n]`, by the call `launch[n]` (None: no call in the
+    trace). `found[n]` is its event, and the device knew of it at `points[n]`. The first `left`
+    kernels are left over from before. `begun` gives the operator in or after which a collective of
+    gloo begins; `asked` are the moments at which the host called torch.distributed.
     """
 
     def __init__(
@@ -155,7 +155,8 @@ class ProfiledSteps:
         launches = {n: e for e in calls if (n := correlation_of(e)) is not None}
         found = [e for e in events if e.get("cat") in DEVICE]
         self.on_device = bool(found)
-        found = found or [*_operators(events), *filter(is_gloo, events)]
+        operators = (e for e in events if e.get("cat") == "cpu_op")
+        found = found or [*outermost(operators, "pid"), *filter(is_gloo, events)]
         order = sorted(self._moments(found, launches), key=itemgetter(0, 1))
         self.moments, self.found = [moment for moment, *_ in order], [event for *_, event in order]
         self.launch = [launches.get(correlation_of(event)) for event in self.found]
@@ -218,10 +219,6 @@ class ProfiledSteps:
                 points[n] = min(first, call.end)
         return points
 
-    def asked_for(self, n: int) -> float:
-        """When the host asked for kernel n."""
-        return self.moments[n]
-
     def stream(self, event: Event) -> str:
         """The stream that an event ran on."""
         if event.get("cat") not in DEVICE:
@@ -232,15 +229,3 @@ class ProfiledSteps:
 def is_gloo(event: Event) -> bool:
     """Whether an event is a collective of gloo, with or without a recorded size."""
     return gloo_of(event, 1) is not None
-
-
-def _operators(events: Iterable[Event]) -> Iterator[Event]:
-    """On CPUs, operators that no other operator called."""
-    ends: defaultdict[Any, float] = defaultdict(float)
-    for event in sorted(
-        (e for e in events if e.get("cat") == "cpu_op"), key=lambda e: (e["ts"], -e["dur"])
-    ):
-        thread = event.get("pid")
-        if event["ts"] >= ends[thread]:
-            ends[thread] = event["ts"] + event["dur"]
-            yield event

@@ -120,7 +120,7 @@ def _ended_within(steps: ProfiledSteps, call: Call) -> tuple[int, ...]:
     device also waits for kernels that ended before."""
     latest: dict[str, int] = {}
     for n in range(len(steps.found)):
-        if steps.asked_for(n) > call.begin:
+        if steps.moments[n] > call.begin:
             continue
         if (call.everything or call.begin < steps.ends[n]) and steps.ends[n] <= call.end + CLOSE:
             latest[steps.stream(steps.found[n])] = n
@@ -226,7 +226,9 @@ def _awaited(
         if wait.stream not in (None, stream):
             continue
         for other, kernels in before.items():
-            place = bisect_right(kernels, min(wait.until, wait.moment), key=steps.asked_for)
+            place = bisect_right(
+                kernels, min(wait.until, wait.moment), key=steps.moments.__getitem__
+            )
             if wait.until == inf:
                 place = bisect_right(kernels, began, hi=place, key=steps.ends.__getitem__)
             if place and other != stream and wait.on in (None, other):

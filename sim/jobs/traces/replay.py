@@ -1,35 +1,32 @@
 """Steps of a trace, played again by the engine, as they were and with something changed."""
 
+import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sim.config import gate
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine import clock
+from sim.engine.machine import Machine
 from sim.engine.placed import placed
 from sim.engine.record import Record
+from sim.hardware.cluster import topology as topologies
+from sim.hardware.cluster.topology import Topology
 from sim.jobs.traces import chakra, reading
 from sim.jobs.traces.account import account
-from sim.jobs.traces.changes import Changes
+from sim.jobs.traces.changes import Changes, Overlap
 from sim.jobs.traces.devices import Move, devices_of
 from sim.jobs.traces.program import kernel_ends, program
 from sim.jobs.traces.rank_trace import RankTrace, aligned
 from sim.results.answer import Answer, Inputs, said_of
+from sim.scenario.setup import machine
 
 if TYPE_CHECKING:
     import pandas as pd
-import os
-from collections.abc import Mapping
-
-from sim.config import gate
-from sim.engine.machine import Machine
-from sim.hardware.cluster import topology as topologies
-from sim.hardware.cluster.topology import Topology
-from sim.jobs.traces.changes import Overlap
-from sim.scenario.setup import machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
