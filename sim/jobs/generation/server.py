@@ -35,7 +35,7 @@ class Moment:
 class Server:
     """A server of `speed` on a cluster's clock. Error messages call it `name`; with `keep` it keeps
     its states in `moments`. Steps take `slowdown` times as long as `speed` says. `busy` counts
-    seconds in steps so far, `prefilling` the seconds of steps with prompts."""
+    seconds in steps so far."""
 
     cluster: LiveCluster
     speed: Speed
@@ -45,7 +45,6 @@ class Server:
     slowdown: float = 1.0
     moments: list[Moment] = field(default_factory=list)
     busy: float = 0.0
-    prefilling: float = 0.0
 
     def __post_init__(self) -> None:
         self._batch = Batch(self.speed, self.version)
@@ -206,10 +205,7 @@ class Server:
         steps, self._steps = self._steps, 0
         if not steps:
             return
-        seconds = self.cluster.now - self._began
-        self.busy += seconds
-        if self._batch.plan:
-            self.prefilling += seconds
+        self.busy += self.cluster.now - self._began
         for own in self._batch.advance(steps, self.cluster.now):
             self._end(own)
 

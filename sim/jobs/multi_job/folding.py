@@ -18,7 +18,6 @@ from sim.engine.communicators import communicators, scopes_of
 from sim.engine.fold import Folding
 from sim.engine.folded import (
     CommunicateStep,
-    ComputeStep,
     FoldedProgram,
     Item,
     Loads,
@@ -224,20 +223,11 @@ class _Relinking:
     def _step(self, step: Step) -> Step:
         if isinstance(step, CommunicateStep) or not (step.items or step.carried):
             return step
-        return ComputeStep(
-            step.index,
-            step.name,
-            step.cost,
-            step.after,
-            step.sync,
-            step.action,
-            step.label,
-            step.joins,
-            step.team,
-            self._disturbed(step.items),
-            tuple(sorted(self.place[link] for link in step.links)),
-            step.flops,
-            tuple((self.place[link], busy, sent) for link, busy, sent in step.carried),
+        return replace(
+            step,
+            items=self._disturbed(step.items),
+            links=tuple(sorted(self.place[link] for link in step.links)),
+            carried=tuple((self.place[link], busy, sent) for link, busy, sent in step.carried),
         )
 
     def _disturbed(self, items: tuple[Item, ...]) -> tuple[Item, ...]:

@@ -7,9 +7,10 @@ from statistics import fmean, pstdev
 from sim.config.units import HOUR
 from sim.engine.timeline import Role
 from sim.jobs.reinforcement.answer import Pool, ReinforcementAnswer, StepRow
-from sim.jobs.reinforcement.loop import PHASES, UPDATE, Loop, Step
+from sim.jobs.reinforcement.loop import PHASES, UPDATE, WEIGHTS, Loop, Step
 from sim.jobs.reinforcement.samples import Sample
 from sim.jobs.reinforcement.setup import ReinforcementSetup
+from sim.program.causes import Cause
 from sim.results.answer import Inputs, said_of
 
 _TAIL = 0.9  # of a step's answers; the last answers beyond this share are its tail
@@ -33,6 +34,7 @@ def outcome(setup: ReinforcementSetup, loop: Loop) -> ReinforcementAnswer:
     topology = setup.machine.topology
     price = topology.price
     misfit = setup.misfit()
+    trainer = Role(index=0, name="trainer", stage=0, ranks=len(setup.trainer), first_rank=0)
     return ReinforcementAnswer(
         scenario=setup.name,
         inputs=inputs_of(setup),
@@ -40,14 +42,12 @@ def outcome(setup: ReinforcementSetup, loop: Loop) -> ReinforcementAnswer:
         events=loop.cluster.events,
         wall_seconds=0.0,
         warnings=tuple(_warnings(setup, loop, misfit)),
-        timeline=loop.cluster.timeline(_roles(setup), loop.cluster.now),
+        timeline=loop.cluster.timeline([trainer], loop.cluster.now),
         mode=plan.mode,
         placement=plan.placement,
         step_time=step_time,
         spread=pstdev(seconds),
-        spent={
-            str(cause): fmean(step.spent.get(cause, 0.0) for step in counted) for cause in PHASES
-        },
+        spent={str(cause): _mean(counted, cause) for cause in PHASES},
         generation=fmean(row.generation for row in shown),
         tail=fmean(row.tail for row in shown),
         samples=plan.prompts * plan.answers,
@@ -59,7 +59,7 @@ def outcome(setup: ReinforcementSetup, loop: Loop) -> ReinforcementAnswer:
         cut=sum(sample.length >= plan.answer.cap for sample in samples) / len(samples),
         mean_length=tokens / len(samples) / plan.sample,
         dollars=price.hour / HOUR * topology.gpus * step_time if price else None,
-        weights={"bytes": setup.weights, "seconds": _mean(counted, "weights to servers")},
+        weights={"bytes": setup.weights, "seconds": _mean(counted, WEIGHTS)},
         pools=tuple(_pools(setup, loop, counted, samples)),
         steps=rows,
         running=tuple((at, plan.sample * level) for at, level in loop.rollouts.levels),
@@ -116,8 +116,8 @@ def _row(step: Step, each: int) -> StepRow:
     )
 
 
-def _mean(steps: Sequence[Step], cause: str) -> float:
-    return fmean(step.spent.get(cause, 0.0) for step in steps)  # type: ignore[call-overload]
+def _mean(steps: Sequence[Step], cause: Cause) -> float:
+    return fmean(step.spent.get(cause, 0.0) for step in steps)
 
 
 def _pools(
@@ -138,28 +138,14 @@ def _pools(
     learnt = each * sum(sample.tokens for sample in samples)
     written = each * sum(server.tokens for server in loop.rollouts.servers)
     busy = each * sum(server.busy for server in loop.rollouts.servers)
-    held = list(setup.held.items())
-    for (name, parts), (gpus, idle, rate) in zip(
-        held,
-        (
-            (len(setup.trainer), 1.0 - working / span, learnt / updating if updating else 0.0),
-            (
-                setup.servers * setup.speed.layout.gpus,
-                1.0 - busy / (everything * setup.servers),
-                written / everything,
-            ),
-        ),
-        strict=True,
-    ):
+    idle = 1.0 - working / span, 1.0 - busy / (everything * setup.servers)
+    gpus = len(setup.trainer), setup.servers * setup.speed.layout.gpus
+    rates = learnt / updating if updating else 0.0, written / everything
+    for place, (name, parts) in enumerate(setup.held.items()):
         yield Pool(
-            name=name, gpus=gpus, idle=idle, tokens_per_second=rate, held=parts,
-            room=setup.training.room,
+            name=name, gpus=gpus[place], idle=idle[place], tokens_per_second=rates[place],
+            held=parts, room=setup.training.room,
         )  # fmt: skip
-
-
-def _roles(setup: ReinforcementSetup) -> list[Role]:
-    trainer = Role(index=0, name="trainer", stage=0, ranks=len(setup.trainer), first_rank=0)
-    return [trainer]
 
 
 def _warnings(setup: ReinforcementSetup, loop: Loop, misfit: str) -> Iterator[str]:

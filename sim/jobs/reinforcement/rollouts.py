@@ -26,11 +26,10 @@ _LEVELS = 1000  # the most moments that are kept
 @dataclass(slots=True, kw_only=True)
 class Counts:
     """Tokens of answers: `used` in updates, `lost` with answers that were filtered, dropped or
-    begun anew; `samples_lost` counts dropped answers."""
+    begun anew."""
 
     used: int = 0
     lost: int = 0
-    samples_lost: int = 0
 
 
 class Rollouts:
@@ -86,7 +85,6 @@ class Rollouts:
             self._interrupt(sample)
             sample.gone = True
             self.counts.lost += sample.done
-            self.counts.samples_lost += 1
 
     def restart(self) -> None:
         """Let all answers that are being written begin anew."""

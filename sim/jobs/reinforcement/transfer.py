@@ -104,7 +104,8 @@ class Transfer:
 
     def _spread(self) -> Process:
         """Send all tensors from one rank of the trainer to each GPU of servers beyond its GPUs."""
-        others = [gpu for own in self.sides.servers for gpu in own if gpu not in self._own]
+        own = frozenset(self.sides.trainer)
+        others = [gpu for server in self.sides.servers for gpu in server if gpu not in own]
         if not others:
             return
         one, *_ = endpoints(self.sides.trainer[:1], self.cluster)
@@ -117,12 +118,9 @@ class Transfer:
 
     def sharded(self) -> Process:
         """Send weights to each server from a group of the trainer; each rank sends its shard."""
-        yield self.cluster.all_of(
-            [
-                self._gather(self.sides.holders(number), gpus)
-                for number, gpus in enumerate(self.sides.servers)
-            ]
-        )
+        servers = enumerate(self.sides.servers)
+        sent = [self._gather(self.sides.holders(number), gpus) for number, gpus in servers]
+        yield self.cluster.all_of(sent)
 
     def _gather(self, sources: Sequence[int], gpus: Sequence[int]) -> Event:
         """Send all weights from some GPUs to a server; each GPU of the server receives its part."""
@@ -137,19 +135,12 @@ class Transfer:
     def host(self) -> Process:
         """Send weights by way of the hosts' memory: down from the trainer, over the network, and up
         to the servers."""
-        yield self._copies(self.sides.holders(0), "down")
+        senders, servers = self.sides.holders(0), self.sides.servers
+        receivers = [gpu for own in servers for gpu in own]
+        yield from moved(self.cluster, senders, self.size / len(senders), "down")
         yield from self.sharded()
-        gpus = [gpu for own in self.sides.servers for gpu in own]
-        yield self._copies(gpus, "up", len(self.sides.servers))
-
-    def _copies(self, gpus: Sequence[int], way: str, times: int = 1) -> Event:
-        each = times * self.size / len(gpus)
-        return self.cluster.all_of(
-            [
-                self.cluster.host_copy(each * len(part.gpus), part, way)
-                for part in endpoints(gpus, self.cluster)
-            ]
-        )
+        each = len(servers) * self.size / len(receivers)
+        yield from moved(self.cluster, receivers, each, "up")
 
     def storage(self) -> Process:
         """Write the weights to storage once, then let every server read them once."""
@@ -160,10 +151,6 @@ class Transfer:
             for way, gpus in (("up", self.sides.holders(0)), ("down", readers))
         )
         yield self.cluster.sleep(self.size / write + len(servers) * self.size / read)
-
-    @property
-    def _own(self) -> frozenset[int]:
-        return frozenset(self.sides.trainer)
 
 
 _WAYS: Mapping[str, Callable[[Transfer], Process]] = {
