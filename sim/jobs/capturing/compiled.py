@@ -77,7 +77,7 @@ class Compiled:
         if self.there:
             return
         self.there = True
-        inductor = _modules("torch._inductor", _INDUCTOR)
+        inductor = {name: import_module(f"torch._inductor.{name}") for name in _INDUCTOR}
         self._configure(inductor)
         self._device(inductor)
         self._codegen(inductor)
@@ -196,10 +196,6 @@ _INDUCTOR = (
     *("config", "compile_fx", "codecache", "scheduler", "async_compile", "codegen.wrapper"),
     "fx_passes.joint_graph",
 )
-
-
-def _modules(package: str, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: import_module(f"{package}.{name}") for name in names}
 
 
 def _answering(answer: Any) -> Any:

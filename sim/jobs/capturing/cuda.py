@@ -130,7 +130,8 @@ def install(
     The script sees this `device` and chooses accordingly. The cluster on which a recording is
     played may have other devices.
     """
-    for name, answer in _answers(torch, device, gpus).items():
+    answers = dict.fromkeys(_NOTHING) | _answers(torch, device, gpus)
+    for name, answer in answers.items():
         for owner in (*_owners(torch), torch.cuda.random):  # their functions call one another
             if hasattr(owner, name):
                 patches.set(owner, name, partial(_answer, answer))
@@ -139,11 +140,10 @@ def install(
     def is_bf16_supported(including_emulation: bool = True) -> bool:
         return including_emulation or wide
 
+    def record_stream(tensor: Any, s: Any) -> None:
+        streams.log.used(tensor.untyped_storage(), s.stream_id)
+
     patches.set(torch.cuda, "is_bf16_supported", is_bf16_supported)
-    for name in _NOTHING:
-        for owner in (*_owners(torch), torch.cuda.random):
-            if hasattr(owner, name):
-                patches.set(owner, name, partial(_answer, None))
     torch._C._accelerator_setDeviceIndex(index)
     patches.set(torch.cuda, "current_device", lambda: index)
     patches.set(torch.cuda, "set_device", lambda device: None)
@@ -157,7 +157,7 @@ def install(
         patches.set(owner, "set_stream", lambda stream: streams.stack.append(stream))
         patches.set(owner, "current_stream", lambda *_, **__: streams.stack[-1])
     patches.set(torch.cuda, "default_stream", lambda *_, **__: streams.stack[0])
-    patches.set(torch.Tensor, "record_stream", _used_by(streams))
+    patches.set(torch.Tensor, "record_stream", record_stream)
     patches.set(torch, "Generator", _generators(torch))
     loader = torch.utils.data.DataLoader
     patches.set(loader, "pin_memory", property(lambda _: False, lambda *_: None))
@@ -271,15 +271,6 @@ def _generators(torch: Any) -> Any:
             return self.place
 
     return Generator
-
-
-def _used_by(streams: Streams) -> Any:
-    """`Tensor.record_stream`."""
-
-    def record_stream(tensor: Any, s: Any) -> None:
-        streams.log.used(tensor.untyped_storage(), s.stream_id)
-
-    return record_stream
 
 
 def _answer(answer: Any, *_: Any, **__: Any) -> Any:

@@ -9,26 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
 _ALL = 8  # GPUs of a node, if a launcher is given "gpu" or "auto"
-
-
-class Entry(Protocol):
-    """A script, module or code to run: its `name`, and the `folder` of the source whose lines are
-    recorded."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def folder(self) -> str: ...
-
-    def run(self, arguments: Sequence[str]) -> None:
-        """Run the entry as python would."""
 
 
 @contextmanager
@@ -91,6 +77,10 @@ class Code:
         linecache.cache[file] = (len(self.text), None, self.text.splitlines(True), file)
         with _called("-c", arguments, self.folder):
             exec(compile(self.text, file, "exec"), {"__name__": "__main__"})
+
+
+Entry = Script | Module | Code
+"""What python runs: its `name`, and the `folder` of the source whose lines are recorded."""
 
 
 @dataclass(frozen=True)
