@@ -13,8 +13,7 @@ from heapq import heappop, heappush
 from typing import Literal
 
 from sim.engine.live_cluster import Event
-from sim.jobs.generation.cache import Cache, Pages
-from sim.jobs.generation.prefixes import Prefixes
+from sim.jobs.generation.cache import Cache, Pages, Prefixes
 from sim.jobs.generation.request import Answer, Request
 from sim.jobs.generation.speed import Speed
 

@@ -1,7 +1,7 @@
 """The kind of scenarios with a `[generation]` table: the first file to read about these jobs.
 
 The blocks of the model become forward passes on a rank (`passes`). `speed`, `attention` and
-`all_reduce` time their kernels and collectives. Servers play requests on the engine's clock
+`timing` time their kernels and collectives. Servers play requests on the engine's clock
 (`server`), in leaps over equal steps (`leap`, `cache`).
 """
 

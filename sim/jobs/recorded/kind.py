@@ -25,15 +25,15 @@ from sim.engine.fold import fold
 from sim.engine.folded import FoldedProgram, Traffic
 from sim.engine.play import Engine, play
 from sim.hardware.kernels.dispatch import Phase
-from sim.jobs.recorded.advice import advice as advice
 from sim.jobs.recorded.assemble import report
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS
 from sim.jobs.recorded.file import refuse_other
 from sim.jobs.recorded.kernels import kernel_of, run_on
 from sim.jobs.recorded.memory import NOWHERE, Memory, Peak, fullest
-from sim.jobs.recorded.moves import moves as moves
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import Recorded, RecordedScenario, from_scenario
+from sim.jobs.recorded.suggestions import advice as advice
+from sim.jobs.recorded.suggestions import moves as moves
 from sim.model.kernels import Kernel
 from sim.program.causes import HOST
 from sim.results.by_line import PARTS, ByLine, Line, Moment, Part

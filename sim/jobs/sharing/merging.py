@@ -1,4 +1,5 @@
-"""Merging of updates into weights that many workers write: buffers, compensation, rules."""
+"""Weights that many workers read and write, on servers or in memory, and how updates are merged
+into them: buffers, compensation, rules."""
 
 from collections.abc import Callable
 from dataclasses import field
@@ -9,6 +10,7 @@ import numpy as np
 from sim.config.dataclass import dataclass
 from sim.jobs.sharing.learning.optimizers import Optimizer, State
 from sim.jobs.sharing.learning.task import Vector
+from sim.jobs.sharing.update_record import UpdateRecord
 
 Compensation = Callable[[Vector, Vector], Vector]
 """Estimates the gradient at the present weights, from a gradient and the change of the weights
@@ -95,3 +97,38 @@ class Merging:
     rule: Rule
     buffer: int = 1
     compensate: Compensation | None = None
+
+
+class SharedWeights:
+    """The weights with their version: the number of steps that they have made.
+
+    An update that is s versions late is multiplied by (1 + s)^-decay (`Learning.decay`).
+    """
+
+    def __init__(
+        self, start: Vector, merging: Merging, record: UpdateRecord, *, decay: float = 0.0
+    ) -> None:
+        self.weights, self.merging, self.record = start.copy(), merging, record
+        self.decay, self.version = decay, 0
+        self._waiting: list[tuple[Vector, int, float]] = []  # update, staleness, samples
+
+    def merge(self, update: Vector, *, read: int, samples: float, at: Vector | None = None) -> None:
+        """Merge an update from `samples` samples, computed on version `read`, whose weights are
+        `at`."""
+        staleness = self.version - read
+        if self.merging.compensate is not None and at is not None:
+            update = self.merging.compensate(update, self.weights - at)
+        if self.decay and staleness:
+            update = (1.0 + staleness) ** -self.decay * update
+        self._waiting.append((update, staleness, samples))
+        if len(self._waiting) >= self.merging.buffer:
+            updates, late, counts = zip(*self._waiting, strict=True)
+            self._waiting = []
+            mean = sum(updates[1:], updates[0]) / len(updates)
+            self.weights = self.merging.rule.step(self.weights, mean)
+            self.count(late, sum(counts))
+
+    def count(self, staleness: int | tuple[int, ...], samples: float) -> None:
+        """Count a new version of the weights, made from updates `staleness` versions late."""
+        self.version += 1
+        self.record.update(staleness, samples, lambda: self.weights)

@@ -5,11 +5,11 @@ from functools import partial
 from sim.config.progress import polled
 from sim.engine.live_cluster import LiveCluster
 from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.merging import SharedWeights
 from sim.jobs.sharing.plan import ServerBased, Sharing
 from sim.jobs.sharing.server import Server, Shards
 from sim.jobs.sharing.server_placement import guest_regions
 from sim.jobs.sharing.setup import SharingSetup
-from sim.jobs.sharing.shared_weights import SharedWeights
 from sim.jobs.sharing.slowdowns import WorkerSlowdowns, vary_links
 from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker

@@ -7,8 +7,7 @@ import numpy as np
 from sim.config.dataclass import dataclass
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
 from sim.jobs.sharing.learning.task import Vector
-from sim.jobs.sharing.merging import Merging
-from sim.jobs.sharing.shared_weights import SharedWeights
+from sim.jobs.sharing.merging import Merging, SharedWeights
 from sim.jobs.sharing.tables import Recovery
 from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker

@@ -17,8 +17,8 @@ from sim.engine.live_cluster import Event, LiveCluster, Process
 from sim.jobs.sharing.barrier import Action, Barrier
 from sim.jobs.sharing.learning.task import LearningTask, Vector
 from sim.jobs.sharing.mailboxes import Mailboxes
+from sim.jobs.sharing.merging import SharedWeights
 from sim.jobs.sharing.server import Server
-from sim.jobs.sharing.shared_weights import SharedWeights
 from sim.jobs.sharing.tables import Recovery
 from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker, WorkerLost

@@ -1,18 +1,43 @@
-"""Where can a recording be moved to? Other worlds, batches and data-parallel shardings."""
+"""Which changes could help a recorded step? Edits of its script, and moves to other worlds, batches
+and data-parallel shardings."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from sim.config.errors import InputError
+from sim.config.plugins import modules
 from sim.jobs.recorded.axes import DATA_AXIS
 from sim.jobs.recorded.edits.batch import batch_of, with_batch
+from sim.jobs.recorded.edits.edit import Edit
 from sim.jobs.recorded.edits.sharding import shard_calls, sharded
 from sim.jobs.recorded.setup import Recorded, from_scenario
 from sim.results.by_line import Suggestion
 
 _WORLDS = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors of the world, unless the scenario names GPUs
 _BATCHES = (0.5, 1.0, 2.0, 4.0)  # factors of the recorded batch
+
+
+def advice(setup: Recorded) -> Iterator[Suggestion]:
+    """Yield the edits of all modules of `edits`."""
+    for module in modules("sim.jobs.recorded.edits").values():
+        if hasattr(module, "edits"):
+            for edit in module.edits(setup):
+                yield Suggestion(
+                    line=edit.line,
+                    at=edit.at,
+                    change=edit.change,
+                    why=edit.why,
+                    samples=edit.samples,
+                    made=partial(_edited, edit),
+                )
+
+
+def _edited(edit: Edit, setup: Recorded) -> Recorded:
+    """A setup with an edit applied to all its recordings."""
+    recordings = tuple(edit.made(recording, axes) for recording, axes in setup.stages)
+    return from_scenario(replace(setup.scenario, record=recordings))
 
 
 def moves(setup: Recorded) -> Iterator[Suggestion]:
