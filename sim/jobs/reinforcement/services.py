@@ -7,6 +7,8 @@ import numpy as np
 from sim.engine.live_cluster import Event, LiveCluster
 from sim.jobs.generation.lengths import Law
 
+_BLOCK = 4096  # values that are drawn at once
+
 
 class Waiting:
     """Workers that serve in the order of arrival; None stands for any number of workers."""
@@ -31,12 +33,12 @@ class Waiting:
 class Drawn:
     """Returns values of a law one after the other; they are drawn in blocks."""
 
-    def __init__(self, law: Law, rng: np.random.Generator, size: int = 4096) -> None:
-        self._law, self._rng, self._size = law, rng, size
+    def __init__(self, law: Law, rng: np.random.Generator) -> None:
+        self._law, self._rng = law, rng
         self._block: list[float] = []
 
     def next(self) -> float:
         if not self._block:
-            normal = self._rng.standard_normal(self._size)
+            normal = self._rng.standard_normal(_BLOCK)
             self._block = self._law.values(normal)[::-1].tolist()
         return self._block.pop()

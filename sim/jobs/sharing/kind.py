@@ -22,7 +22,7 @@ from sim.jobs.sharing.run import run
 from sim.jobs.sharing.scenario import SharingScenario
 from sim.jobs.sharing.server_placement import reserved_gpus
 from sim.jobs.sharing.setup import KEEP_SPANS, SharingSetup
-from sim.results.likely import Likely, Pace, of_bounds
+from sim.results.likely import Pace, of_bounds
 from sim.scenario.scenario import BaseScenario
 from sim.simulate import refuse_choices_of_a_step
 
@@ -62,6 +62,7 @@ def pace(setup: SharingSetup) -> Pace:
     updates, workers = max(played.updates, 1), len(setup.workers)
     topology, alone = setup.machine.topology, setup.plan.fails_alone
     each = topology.gpus_per_node
+    bounds = played.time_low, played.time_expected, played.time_high
     return Pace(
         topology=topology,
         seconds=played.time / updates,
@@ -70,17 +71,11 @@ def pace(setup: SharingSetup) -> Pace:
         replicas=workers,
         inputs=played.inputs,
         fits=played.fits,
-        sure=_likely(played) if played.time else None,
+        sure=of_bounds(played.time, bounds, played.interval) if played.time else None,
         alone=workers if alone else 1,
         gpus_of_one=setup.plan.gpus_of_worker(each) + reserved_gpus(setup.plan, each),
         at_risk=played.time * workers / updates / 2.0 if alone else inf,
     )
-
-
-def _likely(played: Outcome) -> Likely:
-    """The expected time of a measured run, with its interval."""
-    bounds = played.time_low, played.time_expected, played.time_high
-    return of_bounds(played.time, bounds, played.interval)
 
 
 def traffic(setup: SharingSetup) -> tuple[float, dict[Link, float]]:

@@ -14,6 +14,7 @@ from sim.jobs.sharing import setup as sharing
 from sim.jobs.sharing.learning.tasks import Task
 from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.scenario import SharingScenario
+from sim.jobs.sharing.server_placement import whole_nodes
 from sim.jobs.sharing.setup import KEEP_SPANS, SharingSetup
 from sim.jobs.sharing.worker_step import free, group_step, worker_step
 from sim.jobs.sharing.workload import Workload
@@ -107,9 +108,7 @@ def _gpus(scenario: SharingScenario, topology: Topology) -> int:
     if scenario.gpus and scenario.gpus < needed:
         fault = f"gpus = {scenario.gpus} for workers that compute on {needed}"
         raise InputError(scenario.name, fault, "set fewer sharing.workers, or leave gpus out")
-    gpus = scenario.gpus or needed or topology.gpus
-    each = topology.gpus_per_node
-    return gpus if gpus <= each else -(-gpus // each) * each
+    return whole_nodes(scenario.gpus or needed or topology.gpus, topology.gpus_per_node)
 
 
 class WorkerSteps:

@@ -216,14 +216,9 @@ class Sharing(ABC):
         ['one GPU', 'one node of 8 GPUs', '4 GPUs', '16 GPUs']
         """
         own_gpus = self.own_gpus(gpus_per_node)
-        copies = f", in {self.copies} copies" if self.copies > 1 else ""
-        if own_gpus == 1:
-            return f"one GPU{copies}"
-        return (
-            f"one node of {own_gpus} GPUs{copies}"
-            if self.worker == "node"
-            else f"{own_gpus} GPUs{copies}"
-        )
+        gpus = "one GPU" if own_gpus == 1 else f"{own_gpus} GPUs"
+        node = "one node of " if self.worker == "node" and own_gpus > 1 else ""
+        return node + gpus + (f", in {self.copies} copies" if self.copies > 1 else "")
 
     def gpus_of_worker(self, gpus_per_node: int) -> int:
         """The number of GPUs that a worker occupies, including the GPUs of its copies."""

@@ -20,14 +20,14 @@ def server_shares(
     """Each host's share of the weights, and how many GPUs the machine needs in all, `used` of them
     by workers."""
     if not isinstance(plan, ServerBased):
-        return {}, _whole_nodes(used, gpus_per_node)
+        return {}, whole_nodes(used, gpus_per_node)
     if plan.servers == "colocated":
         if plan.shards > len(workers):
             fault = f"shards = {plan.shards} colocated with {len(workers)} workers"
             raise InputError(where, fault, f"set shards to at most {len(workers)}")
         places = (i * len(workers) // plan.shards for i in range(plan.shards))  # on all nodes
         hosts = tuple(workers[place] for place in places)
-        return dict.fromkeys(hosts, 1.0 / len(hosts)), _whole_nodes(used, gpus_per_node)
+        return dict.fromkeys(hosts, 1.0 / len(hosts)), whole_nodes(used, gpus_per_node)
     first = -(-used // gpus_per_node)
     hosts = tuple(
         Endpoint(tuple(range(node * gpus_per_node, (node + 1) * gpus_per_node)))
@@ -69,6 +69,6 @@ def guest_regions(
     return {node: place * regions // len(nodes) for place, node in enumerate(nodes)}
 
 
-def _whole_nodes(gpus: int, gpus_per_node: int) -> int:
+def whole_nodes(gpus: int, gpus_per_node: int) -> int:
     """GPUs rounded up to whole nodes; a single node may be partly used."""
     return gpus if gpus <= gpus_per_node else -(-gpus // gpus_per_node) * gpus_per_node

@@ -11,7 +11,7 @@ from typing import Any, cast
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.jobs.sharing.learning.classifiers import Logistic, Perceptron
-from sim.jobs.sharing.learning.modules import characters, digits, residual
+from sim.jobs.sharing.learning.module import characters, digits, residual
 from sim.jobs.sharing.learning.quadratic import Quadratic
 from sim.jobs.sharing.learning.task import LearningTask, NoTask
 from sim.jobs.sharing.tables import Learning
