@@ -162,7 +162,7 @@ class Compression:
         self, matrices: Iterable[tuple[int, int]], elements: float, width: float = 4.0
     ) -> tuple[float, float]:
         """Bytes of the left and of the right factors of the matrices among `elements` elements. The
-        left ones include matrices that factors would not shrink, and elements of no matrix.
+        left bytes include matrices that factors would not shrink, and elements of no matrix.
 
         >>> Compression(kind="powersgd", rank=2).factors([(100, 300), (1, 3)], 30_050.0)
         (1000.0, 2400.0)

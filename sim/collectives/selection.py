@@ -47,7 +47,7 @@ def check(rules: Iterable[AlgorithmRule], where: str) -> None:
 
 
 def chosen(rules: Iterable[AlgorithmRule], kind: CollectiveKind, size: float) -> tuple[str, ...]:
-    """The algorithms of which a call takes the fastest; () leaves the choice to the library.
+    """The algorithms from which a call takes the fastest; () leaves the choice to the library.
 
     >>> trees = [AlgorithmRule(use=("tree",), up_to=1e6)]
     >>> [chosen(trees, "all_reduce", size) for size in (1e6, 2e6)], chosen(trees, "all_gather", 1.0)

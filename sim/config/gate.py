@@ -61,8 +61,8 @@ def number_in(text: str) -> float:
 
 
 def share_in(text: str) -> float:
-    """The share that a text is: with its %, or below 1. Raises `ValueError`, also for a number of 1
-    and more without a unit, of which nobody knows whether it is in per cent.
+    """The share that a text says: a number with %, or below 1. Raises `ValueError` for other texts,
+    such as "3", which may or may not mean per cent.
 
     >>> share_in("3%"), share_in("0.03"), share_in("150%")
     (0.03, 0.03, 1.5)

@@ -131,7 +131,7 @@ def chosen_anew(kind: Any, document: dict[str, Any], key: str, value: Any) -> No
 
 
 def _choice(table: Any, key: str) -> tuple[Callable[[Any, Any], Collection[str]], Any] | None:
-    """What a key of an annotated table leaves behind, if it is a choice, and the key's default."""
+    """If a key of an annotated table is a choice, what it leaves behind, and its default."""
     if tagged := tagged_in(table):
         return (tagged.left, tagged.default) if key == tagged.tag else None
     shape = _dataclass_in(table)
@@ -564,7 +564,7 @@ def tagged_in(kind: Any) -> Tagged | None:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """The answer to an unknown word: similar words, or all known ones.
+    """The answer to an unknown word: similar words, or all known words.
 
     >>> nearest("microbach", ["microbatch", "tp"]), nearest("x", ["tp", "pp"])
     ("did you mean 'microbatch'?", 'known: tp, pp')

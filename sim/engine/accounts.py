@@ -85,8 +85,8 @@ def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) ->
 
 
 def critical_role(record: Record) -> Role:
-    """The role whose last operation ends last; among ties, the role with the lowest rank. If a
-    pipeline does not drain, it is the role that computes longest."""
+    """The role whose last operation ends last; among ties, the role with the lowest rank. If
+    pipelines do not drain, the role that computes longest."""
     runs = record.runs
     ends = _last_ends(runs) if record.base is None else _computing(runs)
     return runs.roles[int(_latest(runs.roles, ends)[0])]
@@ -290,7 +290,7 @@ class _Accountant:
         self._peers(clock, waits.end, WAITING, "")
 
     def _by_arrival(self, waits: _Waits) -> Indices:
-        """Transfers in the order of arrival; in ties the one that began first comes first."""
+        """Transfers in the order of arrival; among ties, in the order in which they began."""
         there, end = waits.kinds >= 0, waits.end[:, None]
         begun = np.where(there, waits.begun, np.inf)
         arrived = np.where(there, waits.arrived, np.inf)

@@ -62,7 +62,8 @@ def way_of(kind: str, algorithm: str) -> Way:
 
 
 def number_of(network: ClusterNetwork | None, kind: str, algorithm: str) -> int:
-    """The number of a collective's way among the ways of a network; 0 (rings) if it is unknown."""
+    """The number of a collective's way among the ways of a network; 0 (rings) if it is not
+    there."""
     known, way = ways(network), way_of(kind, algorithm)
     return known.index(way) if way in known else 0
 
@@ -114,7 +115,7 @@ def hops(gpus: Sequence[int], topology: Topology, kinds: Collection[str]) -> Ite
 def _ends(
     here: list[int], there: list[int], way: Way, network: ClusterNetwork
 ) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of members of two nodes of which one sends to the other. Members are paired
+    """Yield the pairs of members of two nodes in which one sends to the other. Members are paired
     one to one. Only an all-to-all that leaves its rails (without PXN) sends from all to all."""
     if way == PAIRS and network.rails and not network.pxn:
         yield from product(here, there)

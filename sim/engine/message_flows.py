@@ -2,7 +2,8 @@
 
 Hops that load shared links alike are a group. At any moment all its messages have the same rate, so
 a clock of bytes for each group (virtual time, Demers, Keshav and Shenker 1989) tells when they end.
-Once equal rounds repeat each other with a constant period, most of the remaining ones are skipped.
+Once equal rounds repeat each other with a constant period, most of the remaining rounds are
+skipped.
 """
 
 from bisect import bisect_right
@@ -49,7 +50,7 @@ class FlowPlay:
         self._bytes = [0.0] * len(graph.src)
         self._waiting: list[tuple[float, int]] = []  # messages in their delay
         self._snapshots: list[tuple[int, float, Floats]] = []
-        self._periods: dict[int, float] = {}  # number of rounds -> seconds of the last ones
+        self._periods: dict[int, float] = {}  # number of rounds -> seconds of the last so many
         self._groups()
 
     def _by_source(self, run: Run) -> Sends:

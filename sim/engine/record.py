@@ -30,8 +30,8 @@ class Record:
     `parts` holds the distinct splits of computations by cause, `kinds` the (cause, kind) of
     transfers. `passes_end` is when the last pass ended. `engine` names the engine that played the
     run, and `because` says why. Usually a step takes until `end`. It takes the `period` instead if
-    stages end steps apart (`Program.apart`) or pipelines do not drain. In the latter case `base` is
-    the record of the same program with fewer steps, and this run has `more` further steps.
+    stages end steps apart (`Program.apart`) or pipelines do not drain. If they do not drain, `base`
+    is the record of the same program with fewer steps, and this run has `more` further steps.
 
     The record of a replay knows two facts without its steps. `moments` tells when a stage's
     operations began and ended, given the places of their passes in the stage's order and their

@@ -193,7 +193,8 @@ class Device(metaclass=Named):
         return self.held_clock(precision) * self.peak_rate(precision)
 
     def drawn(self, *, multiplying: float, streaming: float, seconds: float) -> float:
-        """Mean watts over `seconds`, of which the board multiplies and streams for those given.
+        """Mean watts over `seconds`: the board multiplies for `multiplying`, streams for
+        `streaming`.
 
         static + products x clock^3 x multiplying / seconds + memory x streaming / seconds, where
         memory is `OF_A_BYTE` x bandwidth; all of `power` where `draw` is unknown.

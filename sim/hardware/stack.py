@@ -334,7 +334,7 @@ class Stack(metaclass=Named):
 
     def shard_bytes(self, precision: Precision, *, later: bool) -> float:
         """Bytes read and written for each reduced gradient of a rank's share: to divide it (FSDP1),
-        to cast it to fp32 and, `later` than the first micro-step, to add it to earlier ones."""
+        to cast it to fp32 and, in a `later` micro-step than the first, to add it to the sum."""
         if self.sharding == "in-place":
             return 0.0
         reduced = self.reduced_bytes(precision)

@@ -11,7 +11,7 @@ from sim.program.operations import Collective
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 OperatorClass = Literal["product", "low_product", "attention", "other"]
-"""Classes of kernels by which the host's seconds differ; operands of low products have eight or
+"""Classes of kernels that take the host different seconds; operands of low products have eight or
 four bits."""
 
 BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp4": 0.5}

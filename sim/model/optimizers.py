@@ -107,7 +107,7 @@ def shares(matrices: Iterable[Matrix], ranks: int) -> list[Matrix]:
 
 # The numbers in comments are bytes per parameter. Unfused Adam in torch's for-each form: lerp 12,
 # decay 8, product 8, addcmul 12, sqrt 8, quotient 8, epsilon 8, addcdiv 16 (torch/optim/adam.py,
-# _multi_tensor_adam); `each` of other optimizers is counted likewise.
+# _multi_tensor_adam); `each` is counted in the same way for other optimizers.
 _TABLE = (
     Optimizer(name="sgd"),
     # torch/optim/sgd.py: momentum 12, weights 12.

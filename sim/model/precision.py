@@ -36,8 +36,8 @@ class Recipe:
     """The content of `topologies/recipes/NAME.toml`.
 
     The `products` of linear layers run with operands of `precision`; all other products, embedding
-    and head run in bf16. So does attention, unless `attention` is true: then Q, K, V and the
-    output's gradient are cast to eight bits, and its results are cast back (TransformerEngine,
+    and head run in bf16. Attention also runs in bf16, unless `attention` is true: then Q, K, V and
+    the output's gradient are cast to eight bits, and its results are cast back (TransformerEngine,
     fp8_dpa without fp8_mha). `block` elements along the summed dimension share a scale of `scale`
     bytes; with 0 a tensor has one scale. Casting an operand reads it once and writes a copy for
     each of its uses, in one kernel if `fused`. A pass of `amax` kernels before it finds the
@@ -121,7 +121,7 @@ class Recipe:
 
     def copies(self, operand: Operand) -> int:
         """Return the number of copies of an operand. Blocks lie along the summed dimension, so each
-        use needs a copy; so does a device that transposes operands."""
+        use needs a copy. Devices that transpose operands need one for each use, too."""
         uses = sum(product in self.products for product in _USES[operand])
         return uses if self.block or self.transposes else min(uses, 1)
 

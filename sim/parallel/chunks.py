@@ -177,8 +177,8 @@ def _stage(
 
 
 def _balance(model: Model, stack: Stack, plan: Plan) -> Balance | tuple[int, ...]:
-    """Return the split that the plan asks for, or else the stack's balance. If the stack's "even"
-    split has a remainder, it is "ends" or "cost"."""
+    """Return the split that the plan asks for, or else the stack's balance. If an "even"
+    split would have a remainder, the balance is "ends" or "cost"."""
     layers, pieces = model.layers, plan.cuts
     if plan.layers is not None:
         return plan.layers

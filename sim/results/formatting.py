@@ -48,7 +48,7 @@ def count(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """A rate that is never 0 where it is known.
+    """A rate, where 0 stands for an unknown rate.
 
     >>> rate(7303.9), rate(0.0)
     ('7,304', 'unknown')

@@ -22,7 +22,7 @@ _RATIOS = ("low", "expected", "high")
 class Likely:
     """The ratio of a measured time to the simulated time: its `expected` value, and bounds that
     contain it with probability `level`. `basis` names the measured runs behind these numbers,
-    `apart` is the scale of the error that layouts of a job do not share, if it is known."""
+    and `apart` is the scale of errors that layouts of a job do not share, if it is known."""
 
     level: float
     low: float

@@ -147,8 +147,8 @@ def _step(level: Level, values: Floats, rows: Floats, place: NDArray[np.intp]) -
 
 
 def _moved(table: Table, moves: Moves) -> tuple[Table, NDArray[np.intp]]:
-    """A table of the coefficients by which each row's value grows with each coordinate, and the
-    place of each row in it. Rows with equal coefficients share a place."""
+    """A table of how much each row's value grows with each coordinate, and each row's place in that
+    table. Rows with equal coefficients share a place."""
     number: dict[tuple[tuple[int, float], ...], int] = {}
     place = [number.setdefault(_gain(row, moves), len(number)) for row in table.sums()]
     moved = Table.of(list(number))

@@ -71,8 +71,9 @@ def of_tree(
     """The leaves of `leaf` nodes each, and the tiers above that join them, in separate `planes`.
 
     Switches of the highest tier have all of their `radix` ports down, each to a subtree. Other
-    tiers lead as many cables up as down, but the highest tier of a `pod` of nodes (of a leaf, if it
-    is 0) leads up 1/`oversubscription` of them. With `rails` a NIC of each node has its own leaf.
+    tiers lead as many cables up as down. Only the highest tier of a `pod` of nodes (of a leaf, if
+    `pod` is 0) leads 1/`oversubscription` as many up. With `rails` a NIC of each node has its own
+    leaf.
 
     >>> of_tree(512, 4, 8, 1, 64, 4.0, pod=32, rails=False)
     Bill(switches=(128, 80, 16), links=4096, trunks=5120)

@@ -99,7 +99,7 @@ _NONE = re.compile(r"\s*0*(0|\.0+|0\.)0*\s*%?\s*")
 
 
 class _Number(click.ParamType[float]):
-    """A positive number that `read` reads from a text; a message tells to write it `like` this."""
+    """A positive number that `read` reads from a text; messages give `like` as an example."""
 
     name = "number"
 

@@ -36,8 +36,8 @@ _PROGRAM = re.compile(rf"(?<![a-z])({'|'.join(_KINDS)})_perf")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\bon\s+(\S+)\s+device")
 _ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )iters:\s*(\d{1,9})")
 _COLUMNS = ("size", "count", "type", "redop", "root", *2 * ("time", "algbw", "busbw", "#wrong"))
-_ROUNDED = 0.011  # GB/s: bandwidths are rounded to two decimals, as are the times behind them
-_SCALED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # busbw / algbw tells ranks
+_ROUNDED = 0.011  # GB/s: bandwidths have two decimals, and so have the times they come from
+_SCALED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # busbw / algbw: ranks
 _DTYPES = {"float": "fp32", "half": "fp16", "bfloat16": "bf16", "double": "fp64"}
 
 

@@ -1,7 +1,7 @@
 """Hugging Face Accelerate's config (accelerate/commands/config/config_args.py, 1.15), in and out.
 
 The config says how a script is started: FSDP2 or plain data parallelism, precision, recomputation.
-The batch belongs to the script, so it is written as comments, which are read back.
+The script sets the batch, so the config has it only in comments, which are read back.
 """
 
 import re

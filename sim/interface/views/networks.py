@@ -76,8 +76,7 @@ def _longer(share: float) -> str:
 
 
 def _slower(network: Network) -> str:
-    """Say how sure it is that measured hours are longer than on the best network, and by how
-    much."""
+    """Say how surely measured hours are longer than on the best network, and by how much."""
     if network.sure is None or network.longer is None:
         return _UNKNOWN
     if network.longer == (0.0, 0.0):

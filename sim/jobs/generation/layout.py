@@ -60,7 +60,7 @@ class Layout(Checked):
         )
 
     def check(self, model: Model, where: str) -> None:
-        """Raise `InputError` for a layout by which the model cannot be divided."""
+        """Raise `InputError` for a layout that cannot divide the model."""
         try:
             Sharding(tp=self.tp).check(model)
         except InputError as error:

@@ -167,7 +167,7 @@ def _companies(course: Course) -> Iterator[Together]:
 
 
 def _all_fit(fits: list[bool | None]) -> bool | None:
-    """Whether all jobs fit; None if it is unknown of some job and no job is known not to fit.
+    """Whether all jobs fit: False if one does not, otherwise None if one is unknown.
 
     >>> _all_fit([True, None]), _all_fit([None, False])
     (None, False)

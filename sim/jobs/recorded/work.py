@@ -73,7 +73,7 @@ def _in_full(kernel: Kernel) -> float:
 
 
 def _learnt_from(recording: Recording) -> tuple[int, int]:
-    """Return the samples and tokens of the recording; a number is 0 if it is unknown.
+    """Return the samples and tokens of the recording; 0 stands for an unknown number.
 
     The labels of a loss are counted. They are tokens if an embedding looks up equally many in
     sequences, or one more in each sequence (labels are shifted). They are also tokens if an

@@ -117,8 +117,8 @@ class _Tables:
         return self._summed * (share if self.model.division == "table" else 1.0)
 
     def _update(self, share: float) -> MemoryBound:
-        """Return the kernel that updates the tables: it sorts the indices to find equal ones, reads
-        gradients, and reads and writes rows."""
+        """Return the kernel that updates the tables: it sorts the indices so that equal indices
+        meet, reads gradients, and reads and writes rows."""
         model, width = self.model, self.run.width
         digits = ceil(log2(max(sum(model.tables), 2)) / _DIGIT)
         sort = 2 * digits * (INDEX + _SAMPLE) * self._named

@@ -226,9 +226,9 @@ def _router_gradients(layer: Layer, linear: Linear) -> Operator:
 
 
 def _in_turn(layer: Layer) -> Operator:
-    """Return the operator that takes a router's place in benchmarks (FakeBalancedGate). It makes
-    numbers of experts in turn and equal weights: a range of integers, its remainders, ones, their
-    share, and a cast."""
+    """Return the operator that takes a router's place in benchmarks (FakeBalancedGate). It
+    assigns tokens to the experts in turn, with equal weights: a range of integers, its remainders,
+    ones, their quotient, and a cast."""
     chosen = float(layer.tokens * layer.own.top_k)
     made = MemoryBound(name="experts in turn", bytes=chosen * (24 + 18), launches=5)
     size = float(layer.tokens * layer.run.model.hidden * layer.run.width)

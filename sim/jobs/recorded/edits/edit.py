@@ -38,11 +38,11 @@ def rewritten(
     dropped_blocks: frozenset[int] = frozenset(),
     memory: Sequence[Allocation] | None = None,
 ) -> Recording:
-    """The recording with some events replaced. `new` has the replacing events by the number of the
-    event, none if it is dropped. `operators` are appended to the recording's own. Blocks are
-    allocated and freed before the same events as they were; `dropped_blocks` are never allocated.
-    Nothing waits for dropped collectives. If a dropped kernel waited for a kept collective, the
-    next kernel of its stream waits instead."""
+    """The recording with some events replaced. `new` maps the number of an event to the events that
+    take its place, none if it is dropped. `operators` are appended to the recording's own. Blocks
+    are allocated and freed before the same events as they were; `dropped_blocks` are never
+    allocated. Nothing waits for dropped collectives. If a dropped kernel waited for a kept
+    collective, the next kernel of its stream waits instead."""
     rows_of_events = [new.get(n, (event,)) for n, event in enumerate(recording.events)]
     there = {event.mark for row in rows_of_events for event in row if event.kind in _CALLS}
     waiting: defaultdict[int, set[int]] = defaultdict(set)  # by stream: waits of its next kernel
