@@ -9,7 +9,7 @@ equation 37, tau = sqrt(2 C M) [1 + sqrt(C / 2M) / 3 + C / 18M] - C for C < 2M, 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import inf
+from math import inf, sqrt
 from os import PathLike
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,7 +38,6 @@ from sim.variability.laws import generator
 
 if TYPE_CHECKING:
     import pandas as pd
-from math import sqrt
 
 
 def young(cost: float, between: float) -> float:
@@ -205,7 +204,7 @@ def of_pace(
         return _of_workers_alone(pace, failures, days=days, seed=seed)
     topology = pace.topology
     faults = failures.faults(topology.gpus)
-    between = _between(faults)
+    between = failures.between(topology.gpus)
     size = failures.recovery.bytes or pace.size
     conduct = conduct_of(failures.recovery, size, between, pace.replicas, saved)
     limit.refuse_long("--days", f"{days:g} days", days * DAY / between * _RUNS * _OF_FAULT)
@@ -229,7 +228,7 @@ def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int)
     hold the weights. So checkpoints stop nobody, and no worker returns to a checkpoint."""
     faults = failures.faults(pace.gpus_of_one)
     of_all = failures.faults(pace.topology.gpus)
-    own, between = map(_between, (faults, of_all))
+    own, between = map(failures.between, (pace.gpus_of_one, pace.topology.gpus))
     size = failures.recovery.bytes or pace.size
     recovery = replace(failures.recovery, interval=days * DAY, stop=0.0, elastic=False)
     conduct = replace(conduct_of(recovery, 0.0, own, 1), at_risk=pace.at_risk)
@@ -251,12 +250,6 @@ def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int)
         tokens=tokens, tokens_likely={}, cost=cost, allowed=(), alone=pace.alone,
         inputs=pace.inputs, fits=pace.fits,
     )  # fmt: skip
-
-
-def _between(faults: Sequence[Fault]) -> float:
-    """Return the mean seconds from one fault that stops training to the next."""
-    rate = sum(fault.rate for fault in faults if fault.lasts is None)
-    return 1.0 / rate if rate else float("inf")
 
 
 def _stops(faults: Sequence[Fault], counts: Mapping[str, int]) -> int:

@@ -23,7 +23,7 @@ def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
     """Return a row for each point: varied keys, all inputs, all metrics, validity and wall time."""
     import pandas as pd
 
-    merged = [_cells({**point, **row}) for point, row in rows]
+    merged = [{key: _cell(own) for key, own in {**point, **row}.items()} for point, row in rows]
     varied = list(dict.fromkeys(key for point, _ in rows for key in point))
     names = sorted(dict.fromkeys(name for row in merged for name in row), key=_place)
     columns = [*varied, *(name for name in names if name not in varied)]
@@ -51,10 +51,6 @@ def with_differences(frame: "pd.DataFrame") -> "pd.DataFrame":
     return frame
 
 
-def _cells(row: Row) -> Row:
-    return {key: _cell(value) for key, value in row.items()}
-
-
 def _cell(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | tuple | dict) else value
 
@@ -75,10 +71,6 @@ def write(frame: "pd.DataFrame", path: Path) -> None:
         writer(frame, part)
 
 
-def _csv(frame: "pd.DataFrame", path: Path) -> None:
-    frame.to_csv(path)
-
-
 def _parquet(frame: "pd.DataFrame", path: Path) -> None:
     try:
         frame.to_parquet(path)
@@ -87,7 +79,10 @@ def _parquet(frame: "pd.DataFrame", path: Path) -> None:
         raise InputError("--out", "Parquet needs pyarrow", remedy) from None
 
 
-_WRITERS: dict[str, Callable[["pd.DataFrame", Path], None]] = {".csv": _csv, ".parquet": _parquet}
+_WRITERS: dict[str, Callable[["pd.DataFrame", Path], None]] = {
+    ".csv": lambda frame, path: frame.to_csv(path),
+    ".parquet": _parquet,
+}
 SUFFIXES = tuple(_WRITERS)
 
 
