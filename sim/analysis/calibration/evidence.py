@@ -15,6 +15,7 @@ import numpy as np
 
 from sim.analysis.calibration.fitting import profile_file
 from sim.analysis.calibration.fitting.device_profile import traced
+from sim.analysis.calibration.fitting.kernel_tables import refuse_of_other
 from sim.analysis.calibration.timing.clock import summary
 from sim.collectives.schedule import KINDS
 from sim.config.dataclass import dataclass
@@ -120,11 +121,8 @@ def _collectives(ranks: Sequence[Mapping[Key, list[float]]], source: str) -> lis
 def _source(path: Path, trace: Mapping[str, Any], device: str) -> Source:
     first: Any = next(iter(trace.get("deviceProperties") or ()), None)
     name = str(first.get("name", "")) if isinstance(first, dict) else ""
-    on_cpu = not any(event.get("cat") == "kernel" for event in trace["traceEvents"])
     generation = devices.load(device, where="--as").generation
-    if on_cpu != (generation == "cpu"):
-        fault = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
-        raise InputError(str(path), fault, "name the device that it was recorded on")
+    refuse_of_other(path, trace["traceEvents"], generation)
     known = devices.nearest(name, 0.0)
     if known and devices.load(known).generation != generation:
         fault = f"is of {name!r}, and --as is a {generation!r}"

@@ -38,6 +38,7 @@ from sim.hardware.device import Device
 from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.measurements import Measurement, measurement_of
 from sim.hardware.kernels.time import kernel_time
+from sim.jobs.traces.described import Event
 from sim.jobs.traces.kineto import events_of
 from sim.jobs.traces.kineto_operators import HostCall, host_calls, timed_kernels
 from sim.model.kernels import BYTES, Attention, Gemm, Kernel, MemoryBound, Precision
@@ -68,10 +69,7 @@ def read(
     for path in paths:
         if path.suffix in (".json", ".gz"):
             events = events_of(path)
-            on_cpu = not any(event.get("cat") == "kernel" for event in events)
-            if on_cpu != (generation == "cpu"):
-                fault = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
-                raise InputError(str(path), fault, "name the device that it was recorded on")
+            refuse_of_other(path, events, generation)
             calls += host_calls(events)
             found = timed_kernels(events)
             timed: Iterable[tuple[Kernel, float]] = (k for k in found if isinstance(k[0], Gemm))
@@ -83,6 +81,14 @@ def read(
         remedy = "take a table with m, n, k or bytes, or a trace with record_shapes=True"
         raise InputError(str(paths[0]), "holds no kernels with their sizes", remedy)
     return list(_kept_out(times)), traced(calls)
+
+
+def refuse_of_other(path: Path, events: Iterable[Event], generation: str) -> None:
+    """Raise `InputError` for a trace of a CPU if the device is a GPU, and the reverse."""
+    on_cpu = not any(event.get("cat") == "kernel" for event in events)
+    if on_cpu != (generation == "cpu"):
+        fault = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
+        raise InputError(str(path), fault, "name the device that it was recorded on")
 
 
 class TimedRow(NamedTuple):

@@ -31,23 +31,14 @@ class Clock(Protocol):
 
 
 class HostClock:
-    """The clock for a CPU, where a call has done its work when it returns.
-
-    Other processes on the machine can only make a kernel slower. So of several timings with a large
-    spread, the shortest is taken.
-    """
+    """The clock for a CPU, where a call has done its work when it returns."""
 
     device = "cpu"
 
     def time(self, calls: Sequence[Call]) -> Timing:
         for call in calls:
             call()
-        best = self._repeated(calls)
-        for _ in range(TRIES - 1):
-            if best.spread <= UNSTEADY:
-                break
-            best = min(best, self._repeated(calls))
-        return best
+        return steadiest(lambda: self._repeated(calls))
 
     def _repeated(self, calls: Sequence[Call]) -> Timing:
         times: list[float] = []
@@ -91,6 +82,17 @@ class EventClock:
 
 def clock_of(device: str) -> Clock:
     return EventClock() if device == "cuda" else HostClock()
+
+
+def steadiest(measured: Callable[[], Timing]) -> Timing:
+    """Return the shortest of several timings, or the first if its spread is small. Other processes
+    on the machine can only make a call slower."""
+    best = measured()
+    for _ in range(TRIES - 1):
+        if best.spread <= UNSTEADY:
+            break
+        best = min(best, measured())
+    return best
 
 
 def summary(times: Sequence[float]) -> Timing:

@@ -23,7 +23,7 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from sim.analysis.calibration.timing.clock import TRIES, UNSTEADY, Call, Timing, summary
+from sim.analysis.calibration.timing.clock import Call, Timing, steadiest, summary
 from sim.analysis.calibration.timing.host_suite import (
     LISTS,
     SHAPE,
@@ -233,15 +233,9 @@ def _clocked(wait: Call) -> Callable[[Call], float]:
 
 
 def _steady(run: Callable[[], float]) -> Timing:
-    """Return the median time of a run, after a run to warm up. Other work can only make a host
-    slower, so of several rounds with a large spread, the shortest is taken."""
+    """Return the median time of a run, after a run to warm up."""
     run()
-    best = summary([run() for _ in range(REPEATS)])
-    for _ in range(TRIES - 1):
-        if best.spread <= UNSTEADY:
-            break
-        best = min(best, summary([run() for _ in range(REPEATS)]))
-    return best
+    return steadiest(lambda: summary([run() for _ in range(REPEATS)]))
 
 
 def _counted(device: str, counters: bool = False) -> Callable[[Call], Counter[str]]:
