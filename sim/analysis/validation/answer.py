@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.executors import Jobs
 from sim.analysis.validation import coverage as coverages
-from sim.analysis.validation import errors, rows, shipped
+from sim.analysis.validation import errors, shipped
 from sim.analysis.validation.settings import NO_SETTINGS
 from sim.analysis.validation.validate import ValidatedTable
 from sim.analysis.validation.validate import validate as validated
@@ -16,6 +16,11 @@ from sim.scenario.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_COLUMNS = (
+    "id", "measured", "predicted", "error", "memory_measured", "memory_predicted", "memory_error",
+    "fits_measured", "fits_predicted", "incident", "reason",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +50,20 @@ class Validation(Answer):
 
     def to_frame(self) -> "pd.DataFrame":
         """Return every row with its prediction."""
-        return rows.frame(self.tables)
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {
+                    "table": table.name,
+                    **{column: getattr(run, column) for column in _COLUMNS},
+                    "step_low": run.low,
+                    "step_high": run.high,
+                }
+                for table in self.tables
+                for run in table.rows
+            ]
+        )
 
 
 def validate(

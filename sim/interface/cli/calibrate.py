@@ -257,11 +257,10 @@ def _show(
     from sim.analysis.calibration.timing.provenance import provenance
     from sim.interface.document.terminal import text
     from sim.interface.views import fabric
-    from sim.interface.views import fabric as shown
     from sim.jobs.traces.operation_times import merged
 
     if out.suffix != ".toml":
-        return click.echo(text(shown.readings(merged(readings), most=len(readings))))
+        return click.echo(text(fabric.readings(merged(readings), most=len(readings))))
     origin = provenance("cuda" if backend == "nccl" else "cpu", processes=ranks)
     if process_group.launched() is None:
         origin |= fabric_profile.shared_devices(backend, ranks, _gpus())

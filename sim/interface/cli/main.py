@@ -133,19 +133,8 @@ class _Group(click.Group):
 
 _COMMANDS = {
     "Ask about a job": (
-        *(
-            "run",
-            "explain",
-            "compare",
-            "network",
-            "plan",
-            "sweep",
-            "goodput",
-            "cost",
-            "workers",
-            "serve",
-            "diff",
-        ),
+        *("run", "explain", "compare", "network", "plan", "sweep", "goodput", "cost", "workers"),
+        *("serve", "diff"),
     ),
     "See what there is": ("list", "show", "collective"),
     "Begin with your own": ("init", "import", "capture"),

@@ -179,33 +179,21 @@ class _Rank:
         of a list begin together."""
         name, segments = operation.name, iter(self.seconds.of_segments(operation.work))
         if waited := self._whole(self.seconds.for_host(operation)):
-            host = self._kernels(f"{name} host", waited, after, {"is_cpu_op": True})
+            host = self._node(f"{name} host", "compute", after, {"is_cpu_op": True}, waited)
             yield [host]
             after = (host.number,)
         for item in operation.work.flat():
             together: list[Node | None] = []
             if isinstance(item, Segment):
                 lasts = self._whole(next(segments))
-                attributes = {"is_cpu_op": False, "num_ops": round(item.flops)}
+                own, flops = f"{name} {item.name}".strip(), {"num_ops": round(item.flops)}
                 if lasts or item.flops:
-                    together.append(self._kernels(f"{name} {item.name}", lasts, after, attributes))
+                    together.append(self._node(own, "compute", after, flops, lasts))
             calls = (item,) if isinstance(item, Collective) else item.beside
             together += [self._call(call, f"{name} {call.name}".strip(), after) for call in calls]
             if nodes := [node for node in together if node is not None]:
                 yield nodes
                 after = tuple(node.number for node in nodes)
-
-    def _kernels(
-        self, name: str, microseconds: int, after: Numbers, attributes: Mapping[str, int | bool]
-    ) -> Node:
-        return Node(
-            number=next(self._numbers),
-            name=name.strip(),
-            kind="compute",
-            microseconds=microseconds,
-            after=after,
-            attributes=attributes,
-        )
 
     def _whole(self, seconds: float) -> int:
         exact = 1e6 * seconds + self._owed
@@ -252,10 +240,15 @@ class _Rank:
         kind: chakra.Kind,
         after: Numbers,
         attributes: Mapping[str, int | str | float],
+        microseconds: int = 0,
     ) -> Node:
-        attributes = {"is_cpu_op": False, **attributes}
         return Node(
-            number=next(self._numbers), name=name, kind=kind, after=after, attributes=attributes
+            number=next(self._numbers),
+            name=name,
+            kind=kind,
+            microseconds=microseconds,
+            after=after,
+            attributes={"is_cpu_op": False, **attributes},
         )
 
     def _members(self, call: Collective) -> Group:

@@ -46,15 +46,11 @@ def read(path: Path) -> Iterator[OperationTime]:
 
     Raises `InputError`, which names the line that cannot be read, after the times before that line.
     """
-    text = _text(path)
+    text = reads.text(path, errors="replace")
     if text.lstrip().startswith("{"):
         yield from _of_json(text, path)
     else:
         yield from _of_lines(text, path)
-
-
-def _text(path: Path) -> str:
-    return reads.text(path, errors="replace")
 
 
 @dataclass(slots=True)
