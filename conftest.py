@@ -1,8 +1,9 @@
-"""Of a property 30 examples are drawn, which may take as long as a busy machine needs (and 100 with
+"""Of a property 20 examples are drawn, which may take as long as a busy machine needs (and 100 with
 `--hypothesis-profile=many`); modules are read for doctests only where they have some; the laws of
 traffic hold in every test; of a test's cases `few` are run, and the others where all are."""
 
 import gc
+import os
 from collections.abc import Generator
 from itertools import groupby
 from pathlib import Path
@@ -15,9 +16,11 @@ from hypothesis import settings
 from tests import invariants
 
 settings.register_profile("many", deadline=None, max_examples=100)
-settings.register_profile("few", deadline=None, max_examples=30)
+settings.register_profile("few", deadline=None, max_examples=20)
 settings.load_profile("few")
 invariants.watch()
+# Every core has a worker already: a test that wants several processes says how many.
+os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
 gc.disable()  # until all tests are collected
 
 SOURCES = Path(__file__).parent / "sim"

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.adding.conftest import Add
-from tests.adding.walk import planned, played
+from tests.adding.walk import planned, played, usual
 
 SOURCE = '''
 """An axis of one's own."""
@@ -20,9 +20,9 @@ def test_an_axis_that_divides_the_sequence_is_context_parallelism(add: Add, zero
     own = SOURCE.format(name="segments", divides="sequence", place=20)
     add("sim.parallel.axes", "segments", own)
     mine = played({"plan.axes": {"segments": 2}, "plan.zero": zero})
-    usual = played({"plan.cp": 2, "plan.zero": zero})
-    assert mine.step_time == pytest.approx(usual.step_time, rel=1e-9)
-    assert mine.memory_per_gpu == pytest.approx(usual.memory_per_gpu, rel=1e-12)
+    packaged = usual({"plan.cp": 2, "plan.zero": zero})
+    assert mine.step_time == pytest.approx(packaged.step_time, rel=1e-9)
+    assert mine.memory_per_gpu == pytest.approx(packaged.memory_per_gpu, rel=1e-12)
 
 
 @pytest.mark.few(1)
@@ -30,9 +30,9 @@ def test_an_axis_that_divides_the_sequence_is_context_parallelism(add: Add, zero
 def test_an_axis_that_divides_the_batch_sums_gradients(add: Add, zero: int) -> None:
     add("sim.parallel.axes", "islands", SOURCE.format(name="islands", divides="batch", place=35))
     mine = played({"plan.axes": {"islands": 2}, "plan.dp": 2, "plan.zero": zero})
-    usual = played({"plan.dp": 4, "plan.zero": zero})
-    assert mine.step_time == pytest.approx(usual.step_time, rel=1e-9)
-    assert mine.memory_per_gpu == pytest.approx(usual.memory_per_gpu, rel=1e-12)
+    packaged = usual({"plan.dp": 4, "plan.zero": zero})
+    assert mine.step_time == pytest.approx(packaged.step_time, rel=1e-9)
+    assert mine.memory_per_gpu == pytest.approx(packaged.memory_per_gpu, rel=1e-12)
 
 
 def test_an_axis_is_searched(add: Add) -> None:

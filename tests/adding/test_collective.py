@@ -7,7 +7,7 @@ import pytest
 from sim.collectives.readings import condense
 from sim.collectives.schedule import GroupShape, algorithms
 from tests.adding.conftest import Add
-from tests.adding.walk import invoke, planned, played
+from tests.adding.walk import invoke, planned, played, usual
 from tests.collectives.test_levels import levels
 
 SOURCE = '''
@@ -73,16 +73,16 @@ def test_its_loads_are_those_of_its_rounds(add: Add, nodes: int, per_node: int) 
 
 def test_a_collective_is_taken_where_it_is_faster(cluster: str) -> None:
     """All-gathers among the eight ranks of a node: three rounds instead of seven."""
-    usual = {"plan.zero": 3, "gpus": 8}
-    spans = played({**usual, "topology": cluster}).timeline.spans
+    sharded = {"plan.zero": 3, "gpus": 8}
+    spans = played({**sharded, "topology": cluster}).timeline.spans
     assert "doubling" in {span.args.get("algorithm") for span in spans}
-    usual = {"plan.tp": 8, "plan.sequence_parallel": True, "gpus": 8}
-    assert played({**usual, "topology": cluster}).step_time < played(usual).step_time
+    divided = {"plan.tp": 8, "plan.sequence_parallel": True, "gpus": 8}
+    assert played({**divided, "topology": cluster}).step_time < usual(divided).step_time
 
 
 def test_a_collective_is_shown_and_searched(cluster: str) -> None:
     invoke("show", "doubling", "--picture", "doubling.png")
     assert Path("doubling.png").read_bytes().startswith(b"\x89PNG")
     options = ("--only", "tp=8", "--only", "sequence_parallel=yes")
-    mine, usual = planned(*options, topology=cluster), planned(*options)
-    assert mine[0]["step_time"] < usual[0]["step_time"]
+    mine, packaged = planned(*options, topology=cluster), planned(*options)
+    assert mine[0]["step_time"] < packaged[0]["step_time"]

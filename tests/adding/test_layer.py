@@ -6,7 +6,7 @@ import pytest
 
 from sim.config.errors import InputError
 from tests.adding.conftest import Add
-from tests.adding.walk import planned, played
+from tests.adding.walk import planned, played, usual
 
 SOURCE = '''
 """A layer without attention: a norm, a feed-forward block, a residual sum."""
@@ -27,8 +27,8 @@ MIXED = {"model.pattern": "dense, attentionless"}
 
 def test_a_kind_of_layer_is_played_drawn_and_remembered(add: Add) -> None:
     add("sim.model.blocks", "attentionless", SOURCE)
-    for plan in ({"plan.tp": 2}, {"plan.zero": 3}, {"plan.pp": 2}):
-        mixed, dense = played({**plan, **MIXED}), played(plan)
+    for plan in ({"plan.tp": 2, "plan.zero": 3}, {"plan.pp": 2}):
+        mixed, dense = played({**plan, **MIXED}), usual(plan)
         assert mixed.step_time < dense.step_time
         assert mixed.memory_per_gpu["total"] < dense.memory_per_gpu["total"]
 

@@ -34,14 +34,23 @@ global_batch = 8
 
 def played(changes: dict[str, Any]) -> Result:
     """A small job played with and without a clock, which agree; drawn, with its memory."""
-    Path("job.toml").write_text(JOB)
-    job = load("job.toml", changes)
+    job = _job(changes)
     clock, fast = run(job, engine="clock"), run(job, engine="auto")
     assert fast.step_time == pytest.approx(clock.step_time, rel=1e-9)
     assert fast.breakdown == pytest.approx(clock.breakdown, rel=1e-9, abs=1e-9 * clock.step_time)
     _remembered(fast)
     _drawn(job, fast)
     return fast
+
+
+def usual(changes: dict[str, Any]) -> Result:
+    """The same of what is packaged, which others test."""
+    return run(_job(changes))
+
+
+def _job(changes: dict[str, Any]) -> Scenario:
+    Path("job.toml").write_text(JOB)
+    return load("job.toml", changes)
 
 
 def _remembered(result: Result) -> None:

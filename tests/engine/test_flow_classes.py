@@ -44,7 +44,7 @@ def ends(
     return ended
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     capacities=st.lists(st.floats(0.5, 20), min_size=6, max_size=6),
     flows=st.lists(FLOW, min_size=1, max_size=12),
@@ -54,7 +54,7 @@ def test_classes_of_flows_end_when_the_reference_network_ends(capacities, flows)
     assert ends(FlowClassNetwork, capacities, flows) == pytest.approx(reference, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     flows=st.lists(WHOLE, min_size=1, max_size=10),
     changes=st.lists(

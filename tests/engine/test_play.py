@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import cycle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.config.errors import InputError
@@ -173,7 +173,6 @@ def on_dgx(plan: dict, **slowed: object) -> tuple[Program, Machine]:
     return training(**plan), machine("dgx-a100-hdr", gpus, **slowed)
 
 
-@settings(max_examples=60, deadline=None)
 @given(plan=plans())
 def test_so_it_is_for_random_durations(plan):
     program, on = on_dgx(plan)
@@ -181,7 +180,6 @@ def test_so_it_is_for_random_durations(plan):
     assert_same(play(program, on, engine="clock"), play(program, on, engine="replay"))
 
 
-@settings(max_examples=60, deadline=None)
 @given(plan=plans(), nics=st.sampled_from((2, 8)))
 def test_it_is_taken_wherever_the_clock_finds_no_contention_and_only_there(plan, nics):
     program, on = on_dgx(plan, **{"network.nics": nics})  # some ranks share a NIC, or none do

@@ -14,7 +14,7 @@ from sim.model.kinds import check_layers
 from sim.model.transformer import Transformer
 from sim.program.causes import EMBEDDING
 from sim.scenario.setup import from_scenario
-from tests.adding.walk import played
+from tests.adding.walk import played, usual
 
 PLAIN = Transformer(
     layers=4, hidden=64, heads=4, ffn=256, vocab=1000, seq=32, attention="flash", bias=False,
@@ -98,7 +98,7 @@ def test_a_model_with_modules_is_played_drawn_and_remembered(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     untied = {**plan, "model.layers": 4, "model.tied_embeddings": False}
-    without, more = played(untied), played({**untied, "model.mtp": 1})
+    without, more = usual(untied), played({**untied, "model.mtp": 1})
     assert more.step_time > without.step_time
     stages = more.stages
     assert [stage["layers"] for stage in stages] == ([5] if len(stages) == 1 else [2, 3])

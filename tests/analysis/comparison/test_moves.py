@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 from math import inf
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import sim
+from sim.analysis.explanation.moves import Moves
 from sim.config.errors import InputError
 from sim.config.units import human_seconds
 from sim.interface.cli.main import main
@@ -20,8 +22,13 @@ RECORD = Path(__file__).parents[2] / "jobs/capturing/recordings/ddp-2.12.json.gz
 FEW = {"sharing.steps": 30}
 
 
+@cache
+def moves() -> Moves:
+    return sim.moves(RECORD, {"topology": "dgx-h100-ndr"})
+
+
 def test_moves_are_played_and_sorted_and_the_script_itself_is_among_them() -> None:
-    answer = sim.moves(RECORD, {"topology": "dgx-h100-ndr"})
+    answer = moves()
     rates = [move.rate for move in answer.moves if move.result.fits]
     assert rates == sorted(rates, reverse=True)
     assert answer.result.step_time in [move.result.step_time for move in answer.moves]
@@ -35,14 +42,14 @@ def test_moves_are_played_and_sorted_and_the_script_itself_is_among_them() -> No
 
 
 def test_more_gpus_take_no_less_time_for_the_same_batch_each() -> None:
-    answer = sim.moves(RECORD, {"topology": "dgx-h100-ndr"})
+    answer = moves()
     same = [move.result for move in answer.moves if "the batch of the script" in move.moved]
     steps = [result.step_time for result in sorted(same, key=lambda result: result.ranks)]
     assert steps == sorted(steps)
 
 
 def test_only_moves_of_a_global_batch_are_played() -> None:
-    batch = int(sim.moves(RECORD, {"topology": "dgx-h100-ndr"}).result.inputs.batch)
+    batch = int(moves().result.inputs.batch)
     answer = sim.moves(RECORD, {"topology": "dgx-h100-ndr"}, global_batch=2 * batch)
     assert {move.result.inputs.batch for move in answer.moves} == {2 * batch}
     with pytest.raises(InputError, match="no move"):
@@ -56,7 +63,7 @@ def test_batches_that_shapes_do_not_tell_are_refused_with_the_reason(tmp_path: P
     assert {round(move.result.inputs.batch) for move in answer.moves} == {0}
     assert {move.samples_per_second for move in answer.moves} == {None}
     named = [move.moved for move in answer.moves]
-    known = sim.moves(RECORD, {"topology": "dgx-h100-ndr"}).moves
+    known = moves().moves
     assert named == [move.moved for move in known if move.moved in named]
     ((moved, why),) = answer.refused
     assert moved == "64 GPUs, other batches"

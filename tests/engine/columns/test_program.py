@@ -100,7 +100,6 @@ def test_ranks_that_wait_for_each_other_are_refused():
 # --- The clock is the reference -------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
 @given(plan=plans)
 def test_replay_equals_the_clock_on_random_plans(plan):
     program = folded(plan)
@@ -108,14 +107,13 @@ def test_replay_equals_the_clock_on_random_plans(plan):
     assert ColumnProgram(program).time() == pytest.approx(play(program).end, **EXACT)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**9), roles=st.integers(1, 5), steps=st.integers(1, 60))
 def test_replay_equals_the_clock_on_random_programs(seed, roles, steps):
     program = random_program(seed, roles=roles, steps=steps)
     assert ColumnProgram(program).time() == pytest.approx(play(program).end, **EXACT)
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_the_factors_of_a_clocked_run_give_its_time_back(seed):
     program = random_program(seed, shared=True)
@@ -128,7 +126,6 @@ def as_clocked(program: FoldedProgram) -> ColumnProgram:
     return ColumnProgram(program, factors=contention.factors, longer=contention.longer)
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_a_clocked_run_ends_with_its_last_span(seed):
     record = play(random_program(seed, shared=True))

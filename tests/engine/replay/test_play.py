@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine import play as engines
@@ -42,7 +42,6 @@ columns = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(table())), columns)
 def test_programs_of_one_shape_end_together_as_they_do_alone(name, changes):
     programs = [program(name, **own) for own in changes]

@@ -50,7 +50,6 @@ def path(tmp_path):
     return tmp_path / "rank.0.et"
 
 
-@settings(max_examples=60)
 @given(written=st.lists(nodes, min_size=1, max_size=20))
 def test_a_trace_is_read_back_as_it_was_written(tmp_path_factory, written):
     path = tmp_path_factory.mktemp("chakra") / "rank.0.et"

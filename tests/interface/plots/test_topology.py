@@ -2,6 +2,7 @@
 
 import struct
 import xml.etree.ElementTree as ET
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,16 +11,24 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware.cluster.topology import Topology, load
 from sim.interface.document.terminal import text
-from sim.interface.plots.picture import rendered, save
+from sim.interface.plots.picture import Figure, rendered, save
 from sim.interface.plots.topology import figure
 from sim.interface.views.topology import view
 
 NAMES = catalog.names("topologies")
 
 
+@cache
+def packaged(name: str) -> Figure:
+    return figure(load(name))
+
+
 def texts(topology: Topology) -> list[str]:
-    """Everything written in the picture."""
-    fig = figure(topology)
+    return words(figure(topology))
+
+
+def words(fig: Figure) -> list[str]:
+    """Everything written in a picture."""
     written = [text for axes in fig.axes for text in axes.texts]
     titles = [axes.title.get_text() for axes in fig.axes]
     headings = [fig.get_suptitle(), fig.get_supxlabel()]
@@ -29,7 +38,7 @@ def texts(topology: Topology) -> list[str]:
 @pytest.mark.few(12)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_topology_can_be_drawn_with_units_on_its_rates(name: str) -> None:
-    written = " ".join(texts(load(name)))
+    written = " ".join(words(packaged(name)))
     assert name in written
     assert "GB/s" in written
     assert "each way" in written
@@ -38,12 +47,12 @@ def test_every_topology_can_be_drawn_with_units_on_its_rates(name: str) -> None:
 @pytest.mark.few(12)
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_written_outside_its_panel(name: str) -> None:
-    for axes in figure(load(name)).axes:
+    for axes in packaged(name).axes:
         (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-        for drawn in axes.texts:
-            x, y = drawn.get_position()
-            assert left < x < right, drawn
-            assert low < y < high, text
+        for one in axes.texts:
+            x, y = one.get_position()
+            assert left < x < right, one
+            assert low < y < high, one
 
 
 def test_a_png_has_its_size_in_its_head(tmp_path: Path) -> None:

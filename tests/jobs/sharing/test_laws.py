@@ -68,7 +68,7 @@ def runs(draw: st.DrawFn) -> tuple[str, str, dict[str, Any]]:
     return variant, method, options
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(run=runs())
 def test_every_second_of_every_worker_is_accounted_for_once(run):
     variant, method, options = run
@@ -80,7 +80,7 @@ def test_every_second_of_every_worker_is_accounted_for_once(run):
         assert method == "federated" or row["idle"] == 0.0, variant
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(run=runs())
 def test_what_leaves_a_host_enters_another(run):
     variant, method, options = run
@@ -248,7 +248,7 @@ def federations(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(options=federations())
 def test_the_seconds_of_federated_clients_add_up_whoever_drops_out(options):
     result = outcome("federated", **options)
