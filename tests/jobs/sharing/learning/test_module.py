@@ -18,7 +18,9 @@ from sim.jobs.sharing.learning.tasks import task_of
 from tests.jobs.sharing.pools import JITTER, METHODS, Learning, outcome
 from tests.lazy import torch
 
-pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="learns scikit-learn's digits")
+pytestmark = pytest.mark.skipif(
+    not (find_spec("torch") and find_spec("sklearn")), reason="needs torch and scikit-learn"
+)
 
 
 def named(task: str, **options):
