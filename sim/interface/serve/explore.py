@@ -32,7 +32,7 @@ class Explorer:
         """End the server."""
         if not self._ended:
             self._ended = True
-            self._loop.call_soon_threadsafe(self._server.close)
+            asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
 
     def __repr__(self) -> str:

@@ -84,11 +84,11 @@ class Server:
         self._server.add_sockets(self._sockets)
         self.workers.start()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the server and the processes that answer questions."""
-        self.workers.end()
         if self._server is not None:
             self._server.stop()
+        await self.workers.end()
 
 
 class _Asked(RequestHandler):
@@ -209,4 +209,4 @@ async def serve(server: Server) -> None:
     try:
         await asyncio.Event().wait()
     finally:
-        server.close()
+        await server.close()

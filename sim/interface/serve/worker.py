@@ -11,7 +11,9 @@ def main() -> None:
     """Answer questions until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only a question can be interrupted
     answers, sys.stdout = sys.stdout, sys.stderr  # other output must not mix with answers
-    base = json.loads(sys.stdin.readline())
+    if not (told := sys.stdin.readline()):  # the page was closed before it sent the base
+        return
+    base = json.loads(told)
 
     from sim.config.progress import silence
     from sim.interface.serve.questions import Questions

@@ -36,6 +36,7 @@ class Workers:
         self._all: set[Process] = set()
         self._asked: dict[str, Process] = {}
         self._stopped: set[Process] = set()
+        self._closed = False
 
     def start(self) -> None:
         """Start another process, unless a process is starting already."""
@@ -49,6 +50,8 @@ class Workers:
             start_new_session=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
         self._all.add(process)
+        if self._closed:
+            self._end(process)
         await _told(process, asdict(self._base))
         self._idle.put_nowait(process)
 
@@ -81,10 +84,13 @@ class Workers:
             self._stopped.add(process)
             _signal(process, signal.SIGINT)
 
-    def end(self) -> None:
-        """End all questions without an answer."""
+    async def end(self) -> None:
+        """End all questions without an answer, and a process that is starting."""
+        self._closed = True
         for process in [*self._all]:
             self._end(process)
+        if self._starting is not None:
+            await self._starting
 
     def _end(self, process: Process) -> None:
         self._all.discard(process)

@@ -1,8 +1,10 @@
 """The server refuses what does not come from its page, and answers what `sim run` answers."""
 
+import asyncio
 import json
 import os
 import select
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -28,7 +30,7 @@ from sim.interface.serve.explore import Explorer
 from sim.interface.serve.questions import Questions, changes
 from sim.interface.serve.server import Server
 from sim.interface.serve.states import Bases, State, base_of, base_of_job, model_of
-from sim.interface.serve.workers import Workers
+from sim.interface.serve.workers import COMMAND, Workers
 from sim.parallel.plan import Plan
 from sim.scenario.settings import setting
 
@@ -385,6 +387,25 @@ def test_a_notebook_shows_the_page_in_a_frame() -> None:
         assert reply.status == 200
         assert "frame-ancestors http://127.0.0.1:*" in reply.headers["Content-Security-Policy"]
     page.close()
+
+
+def test_a_process_whose_page_has_closed_ends_in_silence() -> None:
+    ran = subprocess.run(COMMAND, input="", capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+def test_a_page_that_closes_at_once_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, start = [], asyncio.create_subprocess_exec
+
+    async def recorded(*command: Any, **options: Any) -> asyncio.subprocess.Process:
+        begun.append(await start(*command, **options))
+        return begun[-1]
+
+    monkeypatch.setattr("asyncio.create_subprocess_exec", recorded)
+    made = Server(base_of("gpt2-one-gpu", {}))
+    made.workers = Workers(made.base, (sys.executable, "-S", "-c", STUB))
+    Explorer(made, 800).close()
+    assert [process.stdout.at_eof() for process in begun] == [True]
 
 
 @pytest.mark.parametrize(
