@@ -5,9 +5,7 @@ of passes and of the optimizer, and the sum over a step: the worst moment and it
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-
-import numpy as np
+from functools import cached_property, partial
 
 from sim.config.dataclass import dataclass
 from sim.model import optimizers
@@ -16,12 +14,11 @@ from sim.model.execution import ParameterGroup
 from sim.model.kernels import Item, Lag, Mark, Overlap
 from sim.parallel.job import Chunk, Job
 from sim.parallel.state import State, frozen, gradient_axes, shards, state
-from sim.program.actions import KINDS, Kind, PassVariant
-from sim.program.memory import NOTHING, MemoryUse, Parts, added, in_a_row
-from sim.program.memory_levels import Floats, highest_of_passes, levels_of
+from sim.program.actions import Kind, PassVariant
+from sim.program.memory import NOTHING, MemoryUse, Parts, added
+from sim.program.memory_levels import levels_of
 from sim.program.operations import Collective
 from sim.program.program import Program
-from sim.program.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +146,6 @@ class PassUses:
     def __init__(self, job: Job, chunk: Chunk, *, sends: bool) -> None:
         self.job, self.chunk = job, chunk
         self.blocks = list(job.blocks(chunk))
-        groups = job.parameters([chunk])
-        self.states = {group: state_of(job, group, (chunk,)) for group in groups}
         allocator = job.stack.allocator
         queued = _queued(self.blocks, allocator.run_ahead)
         self.queued = {"communication": queued} if queued else {}
@@ -158,6 +153,11 @@ class PassUses:
         output = _activation(job) * _in_sequences(job, chunk.kinds)
         self.output = output / scattered * (allocator.keeps_outputs and sends)
         self.tied = _tied(job) if {"embedding", "head"} <= set(chunk.kinds) else 0.0
+
+    @cached_property
+    def states(self) -> Mapping[ParameterGroup, State]:
+        groups = self.job.parameters([self.chunk])
+        return {group: state_of(self.job, group, (self.chunk,)) for group in groups}
 
     def of(self, variant: PassVariant, number: int) -> MemoryUse:
         """Return the use of memory by a pass through the block with this number."""
@@ -211,48 +211,6 @@ class PassUses:
             for group, count in block.parameters.items()
         )
         return MemoryUse({"fresh gradients": -fresh}) if fresh else NOTHING
-
-
-def least_of_passes(job: Job, schedule: Schedule) -> Floats:
-    """Return a lower bound of the bytes that the passes of each stage have allocated at once. It
-    leaves out gradients and gathered weights, and needs no program."""
-    last = schedule.cuts - 1
-    rows = list[tuple[float, float]]()
-    for stage, places in enumerate(schedule.pieces):
-        uses = [
-            _before_gradients(job, chunk, piece != last)
-            for chunk, piece in zip(job.chunks[stage], places, strict=True)
-        ]
-        rows += [_left_and_highest(variant, uses) for variant in schedule.actions[stage].variants]
-    left, highest = np.array(rows).T
-    return highest_of_passes(schedule, left, highest)[0]
-
-
-def _left_and_highest(
-    variant: PassVariant, uses: Sequence[Mapping[Kind, MemoryUse]]
-) -> tuple[float, float]:
-    """Return the bytes that a pass leaves, and its bytes at the worst moment. Of two passes that
-    take turns only the bytes that both leave are known; the forward pass counts them."""
-    use = uses[variant.chunk][variant.kind]
-    if variant.beside is None:
-        return use.left, use.highest
-    kind, chunk = variant.beside
-    both = (use.left + uses[chunk][kind].left) * (variant.kind == "F")
-    return both, max(both, 0.0)
-
-
-def _before_gradients(job: Job, chunk: Chunk, sends: bool) -> Mapping[Kind, MemoryUse]:
-    def passes() -> Mapping[Kind, MemoryUse]:
-        uses, numbers = PassUses(job, chunk, sends=sends), range(len(chunk.kinds))
-        return {
-            kind: in_a_row(
-                uses.before_gradients(kind, number)
-                for number in (numbers if kind == "F" else reversed(numbers))
-            )
-            for kind in KINDS
-        }
-
-    return job.known.memo(("before gradients", job.workload, chunk, sends), passes)
 
 
 def _left_by(block: Block, kind: Kind) -> float:

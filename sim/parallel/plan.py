@@ -172,7 +172,8 @@ class Plan(Checked):
 
     def size(self, axis: str) -> int:
         """Return the number of ranks along an axis of the plan or of the mesh."""
-        return self._given(axis) if axis in every_axis() else self.mesh[axis]
+        given = axis in PLAN_AXES or axis in every_axis()
+        return self._given(axis) if given else self.mesh[axis]
 
     def degree(self, names: Iterable[str]) -> int:
         """Return the number of ranks that differ only along these axes."""
@@ -244,7 +245,7 @@ class Plan(Checked):
         """Which piece of the model each chunk of each stage is."""
         return schedules.pieces(self.pipeline, self.pp, self.microbatches, self.chunks)
 
-    @property
+    @cached_property
     def cuts(self) -> int:
         """Number of pieces into which the model is cut."""
         return 1 + max(max(piece) for piece in self.pieces)
@@ -268,8 +269,13 @@ class Plan(Checked):
     def versions(self, stage: int) -> int:
         """Return the number of versions of its weights that a stage keeps; 0 if the pipeline drains
         between steps, so that one version is enough."""
+        return self._versions[stage] if self._versions else 0
+
+    @cached_property
+    def _versions(self) -> list[int]:
         entry = schedules.listed(self.pipeline)
-        return entry.versions(stage, self.pp, self.microbatches) if entry and entry.versions else 0
+        kept = entry and entry.versions
+        return [kept(stage, self.pp, self.microbatches) for stage in range(self.pp)] if kept else []
 
 
 def overlap_forward_backward(schedule: Schedule) -> Schedule:

@@ -48,17 +48,13 @@ class PipelineBounds:
             for stage in range(len(machine.costs))
         ]
         self._known: dict[tuple[object, ...], ChunkSeconds] = {}
+        self._rows: dict[tuple[object, ...], tuple[object, list[ChunkSeconds]]] = {}
 
     def seconds(self, job: Job) -> float:
         """Return a lower bound of the job's step time for any order of passes."""
         plan = job.plan
         splits = plan.pp > 1 and schedules.entry(plan.pipeline).splits_backward
-        chunks = {
-            piece: self._chunk(job, stage, job.chunks[stage][chunk], splits=splits)
-            for stage, own in enumerate(plan.pieces)
-            for chunk, piece in enumerate(own)
-        }
-        pieces = [chunks[piece] for piece in range(len(chunks))]
+        pieces = self._pieces(job, splits=splits)
         # Filling and draining may overlap other steps.
         apart = (splits and job.stack.post_validation) or plan.versions(0)
         fill = [0.0, *accumulate(0.0 if apart else piece.forward for piece in pieces)]
@@ -70,6 +66,19 @@ class PipelineBounds:
             first, count = min(own), plan.microbatches * plan.cuts // (plan.pp * plan.chunks)
             bounds.append(fill[first] + count * handed + max(count * behind, drain[first]))
         return max(bounds)
+
+    def _pieces(self, job: Job, *, splits: bool) -> list[ChunkSeconds]:
+        """Return the seconds of the model's pieces in order, kept by the identity of the chunks
+        together with the chunks; schedules that cut alike have the same chunks."""
+        key = id(job.chunks), job.workload, splits
+        if key not in self._rows:
+            chunks = {
+                piece: self._chunk(job, stage, job.chunks[stage][chunk], splits=splits)
+                for stage, own in enumerate(job.plan.pieces)
+                for chunk, piece in enumerate(own)
+            }
+            self._rows[key] = job.chunks, [chunks[piece] for piece in range(len(chunks))]
+        return self._rows[key][1]
 
     def _chunk(self, job: Job, stage: int, chunk: Chunk, *, splits: bool) -> ChunkSeconds:
         key = job.workload, chunk, splits, self._like[stage]

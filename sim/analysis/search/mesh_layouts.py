@@ -7,6 +7,7 @@ import numpy as np
 from sim.analysis.search import layouts
 from sim.analysis.search.bound import PipelineBounds, StreamBounds
 from sim.analysis.search.evaluate import Candidate, Evaluator, pipelining
+from sim.analysis.search.least_memory import least_of_passes
 from sim.analysis.search.space import Space
 from sim.collectives.libraries import backend as backends
 from sim.config.checked import replaced
@@ -15,7 +16,7 @@ from sim.engine.machine import Machine
 from sim.engine.replay.play import FoldedMachine
 from sim.parallel.chunks import check_versions, chunks_of
 from sim.parallel.job import Job, Known
-from sim.parallel.memory import fragmented, least_of_passes, resident
+from sim.parallel.memory import fragmented, resident
 from sim.parallel.offload import host_memory
 from sim.parallel.plan import Plan, with_checkpoints
 from sim.parallel.schedule import searched

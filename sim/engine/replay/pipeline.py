@@ -91,14 +91,17 @@ class Pipeline:
         place[order] = np.arange(len(order))
         rest = np.setdiff1d(np.arange(len(place)), order, assume_unique=True)
         place[rest] = len(order) + np.arange(len(rest))
-        causes, lags = self._causes(place, order, durations), self._lags(order, durations)
+        causes, like = self._causes(place, order, durations), self._like(order)
+        lags = self._lags(order[like[0]], durations)
         messages = self._messages(order, durations)
         moments = np.take(moments, np.concatenate((order, rest)), axis=1)
         flat = moments.reshape(-1, moments.shape[2])
         for first, last in pairwise(bounds.tolist()):
             terms = flat[causes[:, first:last]]
             terms[-len(messages) :] += messages[:, first:last]
-            np.maximum.reduce(terms + lags[:, :, first:last], axis=1, out=moments[:, first:last])
+            own = np.take(lags, like[1][first:last], axis=2)
+            own += terms
+            np.maximum.reduce(own, axis=1, out=moments[:, first:last])
         times: Floats = np.take(moments, place, axis=1)
         return times
 
@@ -108,6 +111,12 @@ class Pipeline:
         order = np.argsort(depth, kind="stable")
         bounds = np.flatnonzero(np.diff(depth[order])) + 1
         return nodes[order], np.concatenate(([0], bounds, [len(order)]))
+
+    def _like(self, nodes: Indices) -> tuple[Indices, Indices]:
+        """The places of some nodes with unlike lags, and for each node the number of its like."""
+        keys = 3 * self.grid.kind[nodes] + np.minimum(self.computed[nodes], 2)
+        _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+        return first, number
 
     def _causes(self, place: Indices, nodes: Indices, durations: Durations) -> Indices:
         """The moments on which some nodes depend [causes, nodes], as indices into moments x places.
