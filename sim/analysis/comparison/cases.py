@@ -24,12 +24,12 @@ from sim.scenario.settings import settings_of
 Job = str | os.PathLike[str] | BaseScenario | JobAnswer
 
 _LONGEST = 48  # characters of a name in heads of tables and in titles
-_GRAMMAR = "write NAME, 'NAME: KEY=VALUE; KEY=VALUE', ': KEY=VALUE' for the first one, or FILE.json"
+_GRAMMAR = "write NAME, 'NAME: KEY=VALUE; KEY=VALUE', ': KEY=VALUE' of the first NAME, or FILE.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A job of a comparison. `rent` (USD/h) is that of all devices, where the topology has a price.
+    """A job of a comparison. `rent` (USD/h) is for all devices, if the topology has a price.
     `asked` is the text that a short name stands for. `runs` are the runs with each seed."""
 
     name: str
@@ -127,7 +127,7 @@ def _read(
 
 
 def _job_of(answer: JobAnswer) -> BaseScenario:
-    """Return the scenario of an answer. Raises `InputError` where it has other inputs by now."""
+    """Return the scenario of an answer. Raises `InputError` if its inputs have changed."""
     inputs = answer.inputs
     known = Plan.__dataclass_fields__.keys() - {"dp"}
     plan = {key: value for key, value in inputs.plan.items() if key in known}

@@ -105,7 +105,7 @@ def height(ranks: int) -> int:
 def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> CollectiveSchedule:
     """Sums go up both trees and results down, in k `pieces` of each half, one after the other.
 
-    A rank l levels above the bottom passes a piece on l rounds after the leaves. A result takes
+    A rank that is l levels above the leaves passes a piece on l rounds after them. A result takes
     as many rounds down from the root. T = (k + 2h - 1) alpha + (bytes + fill) S/B, see `cost`; h is
     the trees' height.
     """
@@ -132,7 +132,7 @@ RoundSend = tuple[int, ChunkSend]
 def _both(
     trees: Sequence[Parents], pieces: int, sends: Callable[[Parents, int], Iterator[RoundSend]]
 ) -> list[list[ChunkSend]]:
-    """The rounds of both trees, from (round, send); tree 1 has the chunks from `pieces` on."""
+    """The rounds of both trees, of (round, send); tree 1 sends the chunks from `pieces` on."""
     rounds: dict[int, list[ChunkSend]] = {}
     for half, tree in enumerate(trees):
         for when, send in sends(tree, half * pieces):
@@ -163,8 +163,8 @@ def _up_and_down(tree: Parents, first: int, pieces: int) -> Iterator[RoundSend]:
 def cost(kind: CollectiveKind, ranks: int, pieces: int = 4) -> ClosedForm:
     """Rounds and bytes in closed form; the fill is summed over the trees' levels.
 
-    A piece has S/(2k) bytes. `bytes` counts the pieces of the busiest port in steady state, as in
-    `between_nodes` (broadcast and reduce: two a round). A tree fills and drains level by level.
+    A piece has S/(2k) bytes. `bytes` are the busiest port's in steady state: `between_nodes`, or
+    two pieces a round in broadcasts and reduces. A tree fills and drains level by level.
     """
     trees = parents(ranks) if kind == "all_reduce" else rooted(ranks)
     low = max(depths(trees[0]) + depths(trees[1]))

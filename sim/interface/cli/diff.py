@@ -61,12 +61,12 @@ def diff(
         fault = ", ".join(
             f"{name} {old} -> {new}" for name, (old, new) in answer.incomparable.items()
         )
-        remedy = "record both alike; without --fail-if-slower they are compared"
+        remedy = "record both alike, or leave --fail-if-slower out"
         raise InputError("--fail-if-slower", f"the recordings are unlike: {fault}", remedy)
     if allowed is None or answer.slower <= allowed:
         form.show(answer)
         return
-    with suppress(click.exceptions.Exit):  # whatever its memory, the step is slower
+    with suppress(click.exceptions.Exit):  # code 4, even if memory asks for code 3
         form.show(answer)
     click.echo(_slower(answer, allowed), err=True)
     raise click.exceptions.Exit(SLOWER)

@@ -139,5 +139,5 @@ def _show_moves(
 def _print_emitted(outcome: Any, form: str) -> None:
     text, unsaid = outcome.emitted(form)
     for choice in unsaid:
-        click.echo(f"warning: {form} is not told {choice}", err=True)
+        click.echo(f"warning: not passed to {form}: {choice}", err=True)
     click.echo(text)

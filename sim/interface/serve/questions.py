@@ -180,7 +180,7 @@ class Questions:
         job = setup.job
         cluster = setup.machine.topology
         text, unsaid = emitted(form, job.model, job.plan, setup.model, cluster, job.stack)
-        notes = [f"{form} is not told {one}" for one in unsaid]
+        notes = [f"not passed to {form}: {one}" for one in unsaid]
         notes.append(start(form, job.plan, cluster))
         if (own := stack_of(form)) and (other := foreign(form, job.stack)):
             theirs = self.played(state.with_settings({"stack": own}))

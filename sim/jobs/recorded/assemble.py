@@ -162,7 +162,7 @@ def _measured_host(setup: Recorded) -> Iterator[str]:
     if found is not None and device.measured is not None:
         software = device.measured.origin.provenance.get("torch", "")
         where = f"profile {device.profile}{f' (torch {software})' if software else ''}"
-        rest = f"; the rest are the stack's ({', '.join(found.others)})" if found.others else ""
+        rest = f"; the rest are from the stack ({', '.join(found.others)})" if found.others else ""
         yield f"{where} has the host's times of {found.share:.0%} of launches{rest}"
 
 
@@ -188,6 +188,6 @@ def _of_memory(memory: Memory, capacity: float) -> Iterator[str]:
     elif worst.retries:
         often = "once" if worst.retries == 1 else f"{worst.retries} times"
         yield (
-            f"the allocator gives cached memory back to the GPU {often}; the step lacks the time "
-            "for which the host then waits for the GPU"
+            f"the allocator gives cached memory back to the GPU {often}; the time for which the "
+            "host then waits for the GPU is missing from the step"
         )

@@ -90,7 +90,7 @@ def test_a_result_says_once_which_share_was_measured(named: str) -> None:
     said = [text for text in played(named, *events).warnings if "host's times" in text]
     assert said == [
         f"profile {named} (torch 2.13.0) has the host's times of 75% of launches; "
-        "the rest are the stack's (gelu)"
+        "the rest are from the stack (gelu)"
     ]
     assert not [text for text in played("", *events).warnings if "host's times" in text]
 

@@ -17,8 +17,8 @@ from sim.model.kernels import Attention, Gemm, Kernel
 
 
 def model_of(document: dict[str, Any], profile: Profile) -> Callable[[Kernel], float]:
-    """Return kernel times by the device's rates as a profile refines them, without measured
-    times."""
+    """Return kernel times by the device's rates, which a profile refines; its measured times are
+    not used."""
     device = _device(rated(document, profile))
     return lambda kernel: kernel_time(kernel, device, (kernel.name, *device.attention))
 
@@ -48,7 +48,7 @@ def _profile_of(rates: dict[str, Any]) -> Profile:
 
 def _stream_rates(document: dict[str, Any], measurements: Sequence[Measurement]) -> dict[str, Any]:
     """Return the share of the data sheet's bandwidth on the largest size, and the time of the
-    smallest size. Calls are timed one after another, so that time includes the gap between
+    smallest size. Calls are timed one after another, so the time includes the gap between
     kernels."""
     curve = replace(_profile_of({}), measurements=tuple(measurements)).curves().get(ANY)
     if curve is None:

@@ -9,7 +9,7 @@ Call = Callable[[], Any]
 
 LEAST, MOST = 5, 50  # repetitions
 BUDGET = 0.03  # seconds for the repetitions of one kernel beyond the `LEAST`
-UNSTEADY, TRIES = 0.2, 3  # a timing with a larger spread is repeated; the most timings in all
+UNSTEADY, TRIES = 0.2, 3  # a timing with a larger spread is repeated, up to 3 timings in all
 
 
 class Timing(NamedTuple):

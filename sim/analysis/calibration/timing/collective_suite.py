@@ -12,7 +12,7 @@ from sim.jobs.traces.operation_times import OperationTime
 Suite = Literal["quick", "full"]
 Group = tuple[int, ...]
 WIDTH = 4  # bytes of an element, fp32
-# Collectives of a training step. The other kinds are sends from and to a rank, as point-to-point.
+# Collectives of a training step. The others only send from or to one rank, as point-to-point does.
 TIMED = tuple(kind for kind in KINDS if kind not in ("gather", "scatter", "sendrecv"))
 _STEP = {"quick": 8, "full": 2}  # each size is the previous one times this
 _LARGEST = {"quick": 16 * 2**20, "full": 2**30}
@@ -62,7 +62,7 @@ def collective_cases(
 
 
 def sizes(ranks: int, suite: Suite, memory: float) -> list[int]:
-    """Return sizes from 8 bytes up; each is a multiple of an element for every rank.
+    """Return sizes from 8 bytes up, each rounded to whole elements on every rank.
 
     >>> sizes(3, "quick", 1e4)
     [12, 60, 504, 4092]
@@ -98,8 +98,7 @@ def _neighbours(ranks: int, size: int) -> list[Group]:
 
 
 def shuffled(cases: Sequence[CollectiveCase], passes: int) -> list[CollectiveCase]:
-    """Return all cases in each of several passes, in an order by pass that is the same on every
-    rank.
+    """Return all cases once per pass, each pass in an order of its own, equal on all ranks.
 
     A machine that is slow for a while then spoils some sizes in one pass, not a size in all passes.
     """

@@ -38,7 +38,7 @@ from sim.hardware.kernels.dispatch import VIEW, Phase, fused_as_one
 from sim.jobs.recorded.kernels import is_free, is_shape
 
 IN_A_ROW = 100  # the most calls of a layer that are differentiated together
-LAUNCHES = 200  # the most operators of these calls; CUDA's queue holds 1024 kernels, some need five
+LAUNCHES = 200  # the most operators in these calls, of up to five kernels; CUDA's queue holds 1024
 REPEATS = 15
 ORDERS = 15  # random orders of all layers; each order is cut into rows
 KINDS, LAYERS = 8, 4  # layers of a row, and how often the row repeats them
@@ -163,7 +163,7 @@ def _passes(
     call: LayerCall, device: str, number: int, watched: Callable[[Call], Any]
 ) -> tuple[Any, Any]:
     """Return what `watched` finds while `number` layers are called in a row, and while all of them
-    are differentiated. There are no gradients before, as after `zero_grad`."""
+    are differentiated. Before, weights have no gradients, as after `zero_grad`."""
     import torch
 
     made = [call.make() for _ in range(number)]

@@ -1,7 +1,7 @@
 """Any torch module with a loss as a task; torch is imported only when a task is made.
 
-Three tasks are on data that a package ships: digits of scikit-learn, characters of a text. Each of
-them holds out a fifth of its data, on which loss and accuracy are reported.
+Three tasks have data that packages ship: two learn scikit-learn's digits, one the characters of a
+text. Each task holds out a fifth of its data, on which loss and accuracy are reported.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ class Module:
     """A torch module, its loss and its data as a `sim.jobs.sharing.learning.task.LearningTask`.
 
     `loss(outputs, targets)` returns a scalar tensor. A batch is a choice of rows of the tensors
-    `inputs` and `targets`. The loss is reported on all rows, or on the pair of tensors `held_out`;
-    if targets are class numbers, so is the share of right answers. Where data are `unlike`,
-    each of the `workers` draws mostly from its own part of the rows in `order`. Training starts
-    from the module's own parameters. Gradients of several workers are computed together
+    `inputs` and `targets`. The loss is reported on all rows, or on the pair of tensors `held_out`.
+    If targets are class numbers, the share of right answers is reported, too. Where data are
+    `unlike`, each of the `workers` draws mostly from its own part of the rows in `order`. Training
+    starts from the module's own parameters. Gradients of several workers are computed together
     (`torch.func.vmap` over their weights and batches). Needs the extra `torch`.
 
     Raises `InputError` for layers that draw random numbers or keep running statistics in training
