@@ -1,5 +1,6 @@
 """Megatron-LM's arguments: a job there and back, scripts, and what is refused."""
 
+import re
 from dataclasses import fields, replace
 
 import pytest
@@ -301,3 +302,21 @@ def test_a_release_that_interleaves_only_what_stages_divide_says_so() -> None:
     assert not even
     assert "interleaving = 65 microbatches on 4 stages since 2025-02" in uneven[0]
     assert not lacking(plans[1], stacks.load("megatron-core"))
+
+
+@pytest.mark.parametrize("framework", ["megatron", "megatron-bridge", "nemo"])
+def test_interleaved_groups_that_stages_do_not_divide_are_written_and_read(framework: str) -> None:
+    """18 microbatches on 4 stages: groups of 4 and 5 leave fewer microbatches than stages."""
+    plan = Plan(global_batch=36, pp=4, interleave=2, dp=2, schedule="interleaved")
+    text = emitted(framework, load("gpt3-175b"), plan, "gpt3-175b")[0]
+    name = (
+        "microbatch-group-size-per-virtual-pipeline-stage"
+        if framework == "megatron"
+        else ("microbatch_group_size_per_vp_stage")
+    )
+    assert re.search(rf"{name}[ =]6\b", text)
+    assert imported(framework, text, gpus=8).plan["interleave"] == 2
+    with pytest.raises(InputError, match="6 is not what is simulated"):
+        imported(framework, text, gpus=16)
+    even = emitted(framework, load("gpt3-175b"), replace(plan, global_batch=32), "gpt3-175b")[0]
+    assert name not in even

@@ -17,6 +17,7 @@ from sim.interface.frameworks.documents import Words
 _RENAMED = {
     "num_moe_experts": "num-experts",
     "virtual_pipeline_model_parallel_size": "num-virtual-stages-per-pipeline-rank",
+    "microbatch_group_size_per_vp_stage": "microbatch-group-size-per-virtual-pipeline-stage",
     "sequence_length": "seq-length",
     "layernorm_epsilon": "norm-epsilon",
     "rope_scaling": "use-rope-scaling",

@@ -16,7 +16,9 @@ from sim.interface.frameworks.arguments import (
     value_of,
 )
 from sim.interface.frameworks.megatron import pipeline_layout
+from sim.parallel.schedules.flush import group_size
 
+_GROUP = "microbatch-group-size-per-virtual-pipeline-stage"
 _SHARDING = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
@@ -39,8 +41,33 @@ def _chunks(given: Given) -> dict[str, Any]:
         count = integer(given, "num-layers") // max(each, 1)
     else:
         count = integer(given, "num-virtual-stages-per-pipeline-rank", 1)
-    own: dict[str, Any] = {"plan.interleave": count} if count > 1 else {}
-    return own | {"plan.schedule": "interleaved" if count > 1 else "1f1b"}
+    if count == 1:
+        return {"plan.schedule": "1f1b"}
+    own = {"plan.interleave": count, "plan.schedule": "interleaved"}
+    return own | ({"group": integer(given, _GROUP)} if _GROUP in given else {})
+
+
+def completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
+    """Return the keys without `group`, the size of groups of interleaved microbatches. Raises
+    `InputError` for a size that the schedule of `sim` does not have."""
+    if (size := keys.pop("group", None)) is None:
+        return keys
+    stages, tp, cp = (keys.get(f"plan.{axis}", 1) for axis in ("pp", "tp", "cp"))
+    samples = keys.get("plan.global_batch", 1) // keys.get("plan.microbatch", 1)
+    replicas = range(1, samples // stages + 1)  # as many as there may be if GPUs are not counted
+    counts = [gpus // (stages * tp * cp)] if gpus else replicas
+    need = {_group(stages, keys, max(count, 1)) for count in counts} or {stages}
+    if size not in need:
+        remedy = f"give {min(need)} or leave it out"
+        raise InputError(f"argument {_GROUP}", f"{size} is not what is simulated", remedy)
+    return keys
+
+
+def _group(stages: int, keys: Keys, ranks: int) -> int:
+    """Return the microbatches in a group of the interleaved schedule. Megatron-LM takes as many as
+    there are stages unless it is told (megatron/core/model_parallel_config.py)."""
+    microbatches = keys.get("plan.global_batch", 1) // (keys.get("plan.microbatch", 1) * ranks)
+    return group_size(stages, max(microbatches, stages))
 
 
 def _write_chunks(keys: Keys) -> dict[str, tuple[str, ...]]:
@@ -49,8 +76,14 @@ def _write_chunks(keys: Keys) -> dict[str, tuple[str, ...]]:
     schedule, count = keys.get("plan.schedule", "1f1b"), keys.get("plan.interleave", 1)
     if schedule not in ("1f1b", "interleaved"):
         raise InputError("plan.schedule", f"Megatron-LM has no {schedule!r}", "set schedule = 1f1b")
-    said = count > 1 and keys.get("plan.layers") is None  # otherwise `pipeline_layout` writes it
-    return {"num-virtual-stages-per-pipeline-rank": (str(count),)} if said else {}
+    if count == 1:
+        return {}
+    own: dict[str, tuple[str, ...]] = {}
+    if keys.get("plan.layers") is None:  # otherwise `pipeline_layout` writes the chunks
+        own["num-virtual-stages-per-pipeline-rank"] = (str(count),)
+    if (group := _group(keys["plan.pp"], keys, keys["ranks"])) > keys["plan.pp"]:
+        own[_GROUP] = (str(group),)
+    return own
 
 
 _NEAR = (
@@ -182,7 +215,10 @@ LAYOUT: tuple[Entry, ...] = (
     Value("context-parallel-size", "plan.cp", default=1),
     Together(("cp-comm-type",), _context, _write_context),
     Together(
-        (*("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"),),
+        (
+            *("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"),
+            _GROUP,
+        ),
         _chunks,
         _write_chunks,
     ),

@@ -26,7 +26,7 @@ from sim.interface.frameworks.framework import Base, Framework
 from sim.interface.frameworks.megatron import table
 from sim.interface.frameworks.megatron.experts import EXPERTS
 from sim.interface.frameworks.megatron.fields import DERIVED, Sections, arguments, fields
-from sim.interface.frameworks.megatron.layout import LAYOUT, SEARCH
+from sim.interface.frameworks.megatron.layout import LAYOUT, SEARCH, completed
 from sim.interface.frameworks.megatron.model import MODEL
 from sim.interface.frameworks.megatron.table import RECIPES
 
@@ -120,6 +120,7 @@ _RESTING: Words = {
 _DDP = ("use-distributed-optimizer", "overlap-grad-reduce", "overlap-param-gather",
         "use-megatron-fsdp", "data-parallel-sharding-strategy", "grad-reduce-in-fp32")  # fmt: skip
 _AXES = ("sequence-parallel", "num-virtual-stages-per-pipeline-rank",
+         "microbatch-group-size-per-virtual-pipeline-stage",
          "expert-tensor-parallel-size", "context-parallel-size",
          *(f"{axis}-model-parallel-size" for axis in ("tensor", "pipeline", "expert")))  # fmt: skip
 
@@ -180,7 +181,7 @@ def _of_ours(called: str) -> str:
 def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
     if "plan.global_batch" not in keys:
         raise InputError("the job", "global_batch_size is missing", "add it to the text")
-    return keys
+    return completed(keys, gpus)
 
 
 def _framework(

@@ -6,7 +6,7 @@ from sim.interface.frameworks.arguments import Keys, Together
 from sim.interface.frameworks.command_line import parsed, written
 from sim.interface.frameworks.framework import Framework
 from sim.interface.frameworks.megatron.experts import EXPERTS
-from sim.interface.frameworks.megatron.layout import LAYOUT, SEARCH
+from sim.interface.frameworks.megatron.layout import LAYOUT, SEARCH, completed
 from sim.interface.frameworks.megatron.model import MODEL
 from sim.parallel.plan import Plan
 
@@ -135,4 +135,5 @@ FRAMEWORK = Framework(
     stack="megatron-core",
     needs="num-layers",
     search=SEARCH,
+    completed=completed,
 )
