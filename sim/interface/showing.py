@@ -70,17 +70,8 @@ def show(name: str, *, gpus: int | None = None) -> Shown:
     return made(name)
 
 
-def title(name: str) -> str:
-    """Return the title of a model or topology: the name of its checkpoint's folder for a
-    config.json, the stem of any other file."""
-    path = Path(name)
-    if path.name == "config.json":
-        return path.resolve().parent.name
-    return path.stem if path.suffix in (".toml", ".json") else path.name
-
-
 def _model(name: str) -> Shown:
-    from sim.interface.views.model import view
+    from sim.interface.views.model import title, view
     from sim.model import reading
 
     return Shown(document=view(reading.load(name), title(name)))

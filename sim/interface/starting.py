@@ -7,7 +7,6 @@ from typing import Any
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
-from sim.interface.showing import title
 from sim.results.formatting import several
 from sim.results.result import Result
 
@@ -100,6 +99,7 @@ def _page(name: str, job: dict[str, Any], seq: int | None) -> tuple[str, bool, t
     """Return the text of the scenario file, whether its plan fits, and notes on assumed values. If
     the default plan does not fit, its first remedy is applied."""
     from sim import run
+    from sim.interface.views.model import title
     from sim.kind import described
 
     document = {"name": name, **{k: job[k] for k in ("model", "topology", "gpus", "stack")}}

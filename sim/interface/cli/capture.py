@@ -202,7 +202,7 @@ def _check(out: Path | None, topology: str | None, asked: bool) -> None:
 def _scenario(
     recordings: "Sequence[Recording]", topology: str, changes: dict[str, object]
 ) -> "BaseScenario":
-    from sim.interface.showing import title
+    from sim.interface.views.model import title
     from sim.jobs.recorded.setup import RecordedScenario
     from sim.kind import load
 

@@ -224,7 +224,7 @@ def scenario_of(
     if not {"plan", "plan.global_batch"} & own.keys():
         fault = "global_batch is missing: how many sequences an update takes"
         raise InputError("command line, plan", fault, "add --set plan.global_batch=256")
-    from sim.interface.showing import title
+    from sim.interface.views.model import title
 
     name = f"{title(given['model'])}, {title(given['topology'])}"
     return described({"name": name, "plan": {}, **given}, own, "command line")

@@ -5,6 +5,18 @@ const charts = (() => {
     const whole = Math.floor(Math.log10(Math.abs(value))) + 1;
     return value.toFixed(Math.max(0, Math.min(3 - whole, 9)));
   };
+  const seconds = (value) => {
+    const [scale, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "us"]].find(([one]) => value >= one) ?? [1e-6, "us"];
+    return `${digits(value / scale)} ${unit}`;
+  };
+  // Save a text as a file of the user.
+  const save = (name, text, type) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  };
   const models = (of) => [...Bokeh.documents].flatMap((doc) => doc.roots()).flatMap((root) => [...root.references()])
     .filter((model) => of in model.attributes || model.type === of);
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -81,5 +93,5 @@ const charts = (() => {
     watch();
     document.body.dataset.ready = "yes";
   };
-  return { digits, embedded, start, watch };
+  return { embedded, save, seconds, start, watch };
 })();

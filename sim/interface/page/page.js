@@ -4,11 +4,7 @@
   const result = data("result"), columns = data("columns");
 
   // --- What if: look up a column; the last knob's value changes fastest.
-  const { digits } = charts;
-  const seconds = (value) => {
-    const [scale, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "us"]].find(([one]) => value >= one) ?? [1e-6, "us"];
-    return `${digits(value / scale)} ${unit}`;
-  };
+  const { seconds } = charts;
   const say = (id, text) => { document.getElementById(id).textContent = text; };
   const knobs = [...document.querySelectorAll("[data-knob]")];
   const place = (places) => columns.knobs.reduce((sum, knob, n) => sum * knob.values.length + places[n], 0);
@@ -40,10 +36,6 @@
   charts.start();
 
   document.getElementById("save").addEventListener("click", () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([JSON.stringify(result)], { type: "application/json" }));
-    link.download = `${document.title}.json`;
-    link.click();
-    URL.revokeObjectURL(link.href);
+    charts.save(`${document.title}.json`, JSON.stringify(result), "application/json");
   });
 })();

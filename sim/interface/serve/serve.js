@@ -227,16 +227,12 @@
     if (found.fault) { body.replaceChildren(made("p", { textContent: found.fault })); return; }
     const rows = found.rows.map((row) => made("tr", {},
       made("th", { scope: "row", textContent: row.layout, title: row.layout.includes("rank order") ? "rank order: ranks of the group named first are neighbours, on one node if they fit" : "" }),
-      made("td", { textContent: seconds(row.step) }), made("td", { textContent: change(row.step, found.now) || "as now" }),
+      made("td", { textContent: charts.seconds(row.step) }), made("td", { textContent: change(row.step, found.now) || "as now" }),
       made("td", { textContent: `${(row.memory / 2 ** 30).toFixed(1)} GiB` }),
       made("td", {}, button("Take", () => set(row.settings), { ariaLabel: `Take ${row.layout}` }))));
     const head = made("tr", {}, ...["layout", "step, simulated", "against yours", "memory", ""].map((text) => made("th", { scope: "col", textContent: text })));
     const note = `${found.evaluated.toLocaleString("en")} layouts of this job were evaluated${found.stopped ? " until the search was stopped" : ""}.`;
     body.replaceChildren(made("p", { textContent: note }), made("div", { className: "scroll" }, made("table", {}, made("thead", {}, head), made("tbody", {}, ...rows))));
-  };
-  const seconds = (value) => {
-    const [scale, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "us"]].find(([one]) => value >= one) ?? [1e-6, "us"];
-    return `${charts.digits(value / scale)} ${unit}`;
   };
   by("layouts-ask").addEventListener("click", layouts);
 
@@ -433,11 +429,7 @@
     by("shown-save").hidden = "fault" in found;
     by("shown").showModal();
   };
-  const save = () => {
-    const link = made("a", { href: URL.createObjectURL(new Blob([file.text])), download: file.name });
-    link.click();
-    URL.revokeObjectURL(link.href);
-  };
+  const save = () => charts.save(file.name, file.text);
   const copy = async (text, element) => {
     await navigator.clipboard?.writeText(text).catch(() => {});
     const before = element.textContent;

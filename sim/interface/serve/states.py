@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import field
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from sim import kind
@@ -14,6 +13,7 @@ from sim.config import catalog, gate, reads
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.interface.serve.proposals import of_remedies
+from sim.interface.views.model import title
 from sim.model import reading
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import flat, setting
@@ -155,10 +155,9 @@ def _options(settings: Mapping[str, Any]) -> tuple[str, ...]:
 def base_of_job(job: Mapping[str, Any], settings: Mapping[str, Any]) -> Base:
     """Return the base for a model without a scenario. Its layout is the default, changed by the
     first remedy if the default does not fit into memory. Raises `InputError`."""
-    path = Path(str(job["model"]))
-    title = path.resolve().parent.name if path.name == "config.json" else path.stem
+    name = title(str(job["model"]))
     cluster = {"topology": _CLUSTER, "gpus": _GPUS} if "topology" not in job else {}
-    document = {"name": title, **cluster, **job, "plan": {"global_batch": _BATCH}}
+    document = {"name": name, **cluster, **job, "plan": {"global_batch": _BATCH}}
     answer = kind.answer(kind.set_up(kind.described(dict(document), settings)))
     mended = next(iter(of_remedies(answer.get("remedies") or ())), None)
     if mended is not None:
@@ -167,7 +166,7 @@ def base_of_job(job: Mapping[str, Any], settings: Mapping[str, Any]) -> Base:
     named = ((f"--{key}", str(value)) for key, value in {**cluster, **job}.items())
     given = {**dict(flat({"plan": document["plan"]})), **settings}
     words = ("sim", "run", *chain.from_iterable(named), *_options(given))
-    return Base(name=title, settings=settings, document=document, words=words)
+    return Base(name=name, settings=settings, document=document, words=words)
 
 
 def toml(value: Any) -> str:

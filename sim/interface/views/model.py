@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 
 from sim.config import catalog
@@ -30,6 +31,15 @@ def is_model(name: str) -> bool:
     except InputError:
         return name.endswith(".json")  # only models are .json, so reading it reports the mistake
     return "layers" in content or "kind" in content
+
+
+def title(name: str) -> str:
+    """Return the title of a model or topology: the name of its checkpoint's folder for a
+    config.json, the stem of any other file."""
+    path = Path(name)
+    if path.name == "config.json":
+        return path.resolve().parent.name
+    return path.stem if path.suffix in (".toml", ".json") else path.name
 
 
 def view(model: Model, name: str) -> Document:
