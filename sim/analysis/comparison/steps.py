@@ -118,16 +118,8 @@ class StepComparison(Comparison):
         first = self.expected[0]
         level = f"{100.0 * self.results[0].interval['level']:.0f} %"
         head = (
-            "",
-            "time",
-            "",
-            "simulated",
-            f"{self.counted}/s",
-            "MFU",
-            "bubble",
-            "memory",
-            "fits",
-            "GPUs",
+            *("", "time", "", "simulated", f"{self.counted}/s"),
+            *("MFU", "bubble", "memory", "fits", "GPUs"),
         )
         costs = f"$/1e6 {self.counted.replace('tokens', 'tok')}", f"expected ({level})"
         records, unit = self.records, (1.0, "")

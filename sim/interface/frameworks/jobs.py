@@ -220,15 +220,8 @@ def emitted(
 _NUMERICS = "model.numerics"
 # Keys of a model that follow from other keys, or that do not concern its shape.
 _DERIVED = (
-    "name",
-    "family",
-    "pattern",
-    "blocks",
-    "notes",
-    "numerics",
-    "head",
-    "kv_heads",
-    "value_head",
+    *("name", "family", "pattern", "blocks", "notes", "numerics"),
+    *("head", "kv_heads", "value_head"),
 )
 
 

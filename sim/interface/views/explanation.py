@@ -165,16 +165,8 @@ def moves(answer: Moves) -> Document:
     """Show the best moves of a job to other clusters, batches or layouts, and the refused moves."""
     best = answer.recommended or (answer.moves[0] if answer.moves else None)
     laid_out = any(move.result.inputs.plan.keys() - {"dp"} for move in answer.moves)
-    head = (
-        "moved to",
-        *(["layout"] if laid_out else []),
-        "samples",
-        "step",
-        "samples/s",
-        "per GPU",
-        "memory",
-        "",
-    )
+    layout = ["layout"] if laid_out else []
+    head = ("moved to", *layout, "samples", "step", "samples/s", "per GPU", "memory", "")
     can = len(answer.moves) + len(answer.slower)
     title = f"{answer.title}: {can} of {can + len(answer.refused)} moves"
     return document(

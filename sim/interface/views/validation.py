@@ -109,10 +109,14 @@ def _cell(key: str, errors: Mapping[str, Any]) -> str:
         return "" if value is None else f"{value}/{errors['rows']}"
     if value is None:
         return "-"
-    mark = "*" if key in missed(errors) else ""
+    return written(key, value) + "*" * (key in missed(errors))
+
+
+def written(key: str, value: float) -> str:
+    """Return an error of a table as text."""
     if key == "spearman":
-        return f"{value:.3f}{mark}"
-    return f"{value:{'+' * (key in ('bias', 'worst'))}.1%}{mark}"
+        return f"{value:.3f}"
+    return f"{value:{'+' * (key in ('bias', 'worst'))}.1%}"
 
 
 def _memories(tables: Sequence[ValidatedTable]) -> Section | None:

@@ -16,6 +16,7 @@ from sim.interface.document.nodes import (
     section,
     table,
 )
+from sim.interface.views.validation import written
 from sim.results.formatting import Cells
 
 INDEX = "README.md"
@@ -24,19 +25,9 @@ _FIGURES = {
     "regret_median": "regret", "noise": "between runs of the same",
 }  # fmt: skip
 _HEADS = (
-    *(
-        "row",
-        "model",
-        "cluster",
-        "software",
-        "GPUs",
-        "layout",
-        "batch by micro",
-        "seq",
-        "precision",
-    ),
-    *("recompute", "measured", "predicted", "error", "memory", "predicted"),
-)
+    "row", "model", "cluster", "software", "GPUs", "layout", "batch by micro", "seq", "precision",
+    "recompute", "measured", "predicted", "error", "memory", "predicted",
+)  # fmt: skip
 _INTRODUCTION = """\
 Written by `sim validate --page FOLDER`. One description for each cluster and each software stack,
 no constant for a row. Error is predicted / measured - 1. Each page has every row of a table, with
@@ -71,11 +62,7 @@ def _figure(errors: Mapping[str, Any], key: str) -> str:
     value = errors.get(key)
     if key == "simulated":
         return "" if value is None else f"{value} of {errors['rows']}"
-    if value is None:
-        return ""
-    if key == "spearman":
-        return f"{value:.3f}"
-    return f"{value:{'+' * (key in ('bias', 'worst'))}.1%}"
+    return "" if value is None else written(key, value)
 
 
 def _page(validated: ValidatedTable, picture: str) -> Document:

@@ -96,12 +96,8 @@ RECIPES: Silent = {
 _ASSUMED = (
     *("transformer-impl", "use-flash-attn", "accumulate-allreduce-grads-in-fp32"),
     *("cross-entropy-loss-fusion", "cross-entropy-fusion-impl", "moe-grouped-gemm"),
-    *(
-        "moe-permute-fusion",
-        "overlap-p2p-communication",
-        "no-async-tensor-model-parallel-allreduce",
-    ),
-    *("use-cpu-initialization", "deterministic-mode", "moe-router-dtype"),
+    *("no-async-tensor-model-parallel-allreduce", "overlap-p2p-communication"),
+    *("use-cpu-initialization", "deterministic-mode", "moe-router-dtype", "moe-permute-fusion"),
 )
 
 
