@@ -74,18 +74,15 @@ def measure(
     if calibrate is None:
         calibrate = here == "cpu" and not profiles
     comparison = training.measure(
-        job, device=here, interleaving=interleaving(steps), calibrate=calibrate, report=_report
-    )
+        job, device=here, interleaving=interleaving(steps), calibrate=calibrate,
+        report=lambda message: click.echo(message, err=True),
+    )  # fmt: skip
     if comparison is None:  # a rank that does not report
         return
     if rows is not None:
         write_steps(comparison, rows)
         wrote(rows)
     form.show(comparison)
-
-
-def _report(message: str) -> None:
-    click.echo(message, err=True)
 
 
 def _script(

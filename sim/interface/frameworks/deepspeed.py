@@ -4,7 +4,6 @@ The JSON says how a job is sharded and in which precision it runs, but does not 
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from sim.config.errors import InputError, json_fault
@@ -162,15 +161,11 @@ def _parse(text: str) -> Words:
     return flattened(document)
 
 
-def _render(words: Mapping[str, tuple[str, ...]]) -> str:
-    return json.dumps(nested(words), indent=2)
-
-
 FRAMEWORK = Framework(
     ending=".json",
     starts="TORCHRUN SCRIPT.py --deepspeed --deepspeed_config FILE",
     parse=_parse,
-    render=_render,
+    render=lambda words: json.dumps(nested(words), indent=2),
     table=_TABLE,
     stack="deepspeed",
     search=("tp=1", "pp=1", "cp=1", "ep=1", "dp_replicate=1", "no_sync=no"),

@@ -39,16 +39,17 @@ def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, tuple[st
             yield from _flat({str(number): entry for number, entry in enumerate(value)}, f"{name}.")
         elif value is not None:
             values = value if isinstance(value, list | tuple) else [value]
-            yield name, tuple(map(_word, values))
+            yield name, tuple(map(word, values))
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
+    """Return a value as a word; booleans in small letters."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def nested(words: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Return words as a document: numbers and booleans are typed, several words become a list."""
-    return changed({}, {key: _value(word) for key, word in words.items()}, "the document")
+    return changed({}, {key: _value(own) for key, own in words.items()}, "the document")
 
 
 def _value(words: tuple[str, ...]) -> Any:

@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from sim.config.errors import InputError
+from sim.interface.frameworks.documents import word
 from sim.interface.frameworks.jobs import plan_of
 from sim.interface.frameworks.loops import BUCKETS, ENGINES, MEGATRON_RECOMPUTES, PARALLEL
 from sim.interface.frameworks.starting import machines
@@ -41,8 +42,8 @@ def written(form: str, setup: Any, node: int) -> tuple[str, list[str]]:
     starts, keys = _FORMS[form]
     start = starts(tables)
     arguments = dict(keys(tables, node))
-    words = (shlex.quote(f"{key}={_word(value)}") for key, value in arguments.items())
-    lines = [start, *(f"    {word}" for word in words)]
+    words = (shlex.quote(f"{key}={word(value)}") for key, value in arguments.items())
+    lines = [start, *(f"    {own}" for own in words)]
     return " \\\n".join(lines), list(_unsaid(form, tables))
 
 
@@ -60,10 +61,6 @@ def _toml(tables: Table, plan: Table) -> str:
         own["servers"]["tuning"] = servers["tuning"]
     document = {"gpus": tables["gpus"], "plan": plan, "reinforcement": own}
     return str(tomli_w.dumps(document)).rstrip()
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value}"
 
 
 def _checkpoint(tables: Table) -> str:

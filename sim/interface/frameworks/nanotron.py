@@ -1,7 +1,6 @@
 """Read and write nanotron's YAML (src/nanotron/config/config.py, parallelism_config.py,
 models_config.py): its Llama, and its Qwen2 as far as it has a Llama's layers."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from sim.config.errors import InputError
@@ -226,10 +225,6 @@ def _parse(text: str) -> Words:
     return {name: word for name, word in words.items() if word}
 
 
-def _render(words: Mapping[str, tuple[str, ...]]) -> str:
-    return documents.written(nested(words))
-
-
 _BESIDE_THE_JOB = """
     checkpoints data_stages general lighteval logging profiler s3_upload tokenizer metrics_logging
 """
@@ -241,7 +236,7 @@ FRAMEWORK = Framework(
     lacks="general, tokenizer, checkpoints, data_stages, model.init_method, tokens.train_steps and "
     "the rest of optimizer: weight_decay, clip_grad, optimizer_factory, learning_rate_scheduler",
     parse=_parse,
-    render=_render,
+    render=lambda words: documents.written(nested(words)),
     table=_TABLE,
     stack="nanotron",
     needs=f"{_MODEL}.num_hidden_layers",

@@ -23,7 +23,8 @@ def figure(name: str) -> Figure:
         of_table = [run for run in runs if run.table == table]
         colour = PALETTE[number % len(PALETTE)]
         faces = [colour if (table, run.size) in kept_out else "none" for run in of_table]
-        _series(panels, of_table, [_seconds(fitted, run) for run in of_table], colour, faces)
+        seconds = [run.duration(fitted.call_cost(run)) for run in of_table]
+        _series(panels, of_table, seconds, colour, faces)
     _label(panels, Path(name).stem)
     return fig
 
@@ -41,10 +42,6 @@ def _series(
     above.plot(sizes, [1e6 * time for time in fitted], color=colour, label=runs[0].table)
     for axes, values in ((above, [1e6 * run.time for run in runs]), (below, errors)):
         axes.scatter(sizes, values, facecolors=faces, edgecolors=colour, s=22)
-
-
-def _seconds(fitted: backend.Backend, run: MeasuredCollective) -> float:
-    return run.duration(fitted.call_cost(run))
 
 
 def _label(panels: Any, title: str) -> None:

@@ -64,7 +64,7 @@ def figure(
             axes.set_yscale("log")
             axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
             axes.yaxis.set_minor_locator(NullLocator())
-            axes.yaxis.set_major_formatter(_three_digits)
+            axes.yaxis.set_major_formatter("{x:.3g}")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     if stacked:
         fig.legend(handles, labels, loc="outside lower center", frameon=False)
@@ -116,10 +116,6 @@ def band(runs: Sequence[Outcome], against: str, value: str) -> tuple[NDArray[np.
     between = [np.interp(along, x, y) for x, y in lines]
     every = np.nan_to_num(between, nan=np.inf, posinf=np.inf)
     return along, every.min(axis=0), np.median(every, axis=0), every.max(axis=0)
-
-
-def _three_digits(value: float, _: object) -> str:
-    return f"{value:.3g}"
 
 
 def plain(axes: Axes) -> None:

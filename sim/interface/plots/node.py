@@ -29,7 +29,7 @@ def draw_node(axes: Axes, topology: Topology) -> None:
         places = row(axes, topology.gpus_per_node, 3.2)
         _switch(axes, topology, node, list(places.values()))
     else:
-        places = dict(enumerate(_circle(topology.gpus_per_node)))
+        places = dict(enumerate(circle(topology.gpus_per_node, (WIDTH / 2, 3.6), 2.4)))
         _nvlinks(axes, topology, node, list(places.values()))
     _nics(axes, topology, places)
     size = min(0.9 * room(topology.gpus_per_node), 1.0)
@@ -120,10 +120,6 @@ def room(count: int, most: int = 0) -> float:
 
 def _columns(count: int, most: int) -> list[int | None]:
     return few(count, most or (_MOST if count <= _MOST else _FEW))
-
-
-def _circle(slots: int) -> list[XY]:
-    return circle(slots, (WIDTH / 2, 3.6), 2.4)
 
 
 def _switch(axes: Axes, topology: Topology, node: NodeFabric, places: Sequence[XY]) -> None:

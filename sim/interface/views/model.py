@@ -1,7 +1,7 @@
 """Show a model in a few lines: layers, parameters, FLOPs, and the bytes that a token keeps."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -64,15 +64,12 @@ def view(model: Model, name: str) -> Document:
 
 def _shape(model: Model) -> str:
     if not model.alike:
-        return f"{model.layers} layers ({', '.join(dict.fromkeys(_plain(model.kinds)))})"
+        kinds = dict.fromkeys(kind.partition(":")[0] for kind in model.kinds)
+        return f"{model.layers} layers ({', '.join(kinds)})"
     fewer = f", {model.kv_heads:,} of keys" if model.kv_heads != model.heads else ""
     fewer = ", latent attention" if model.latent else fewer
     heads = f"{model.hidden:,} hidden, {model.heads:,} heads{fewer}, {model.vocab:,} words"
     return f"{model.layers:,} layers ({model.pattern}), {heads}"
-
-
-def _plain(kinds: Iterable[str]) -> Iterator[str]:
-    return (kind.partition(":")[0] for kind in kinds)
 
 
 def _parameters(model: Model) -> Iterator[Cells]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import groupby
 from math import isfinite
+from operator import attrgetter
 
 from sim.config.units import human_bytes, human_seconds, quantity_text
 from sim.hardware.cluster.host import Storage
@@ -10,7 +11,7 @@ from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.topology import Topology
 from sim.interface.document.nodes import Document, document, table
-from sim.program.calls import AlgorithmRule, MeasuredBandwidth
+from sim.program.calls import AlgorithmRule
 from sim.results.formatting import several
 
 KINDS = {
@@ -52,15 +53,12 @@ def view(topology: Topology) -> Document:
 
 def _measured(network: ClusterNetwork | None) -> Iterator[str]:
     """Yield for each measured collective its numbers of devices and its bus bandwidth."""
-    known = network.measured if network else ()
-    for kind, group in groupby(sorted(known, key=_order), lambda row: row.collective):
+    own = network.measured if network else ()
+    known = sorted(own, key=attrgetter("collective", "gpus"))
+    for kind, group in groupby(known, attrgetter("collective")):
         over, reached = zip(*((row.gpus, row.bus_bandwidth) for row in group), strict=True)
         devices = " to ".join(map(str, sorted({over[0], over[-1]})))
         yield f"{kind} over {devices} devices, {rate(min(reached))} of bus bandwidth at least"
-
-
-def _order(measured_bandwidth: MeasuredBandwidth) -> tuple[str, int]:
-    return measured_bandwidth.collective, measured_bandwidth.gpus
 
 
 def heading(topology: Topology) -> str:
