@@ -117,8 +117,8 @@ class Compression:
         return (("all_gather", size * ranks),)
 
     def read(self, ranks: int) -> int:
-        """How many messages' lengths a rank decodes to get the sum over all ranks: 1 for a sum; 2
-        for pieces of all messages and for their sums; otherwise every message."""
+        """How much a rank decodes to get the sum over all ranks, in lengths of a message: 1 for a
+        sum, 2 for pieces of all messages and their sums, otherwise every message."""
         return 1 if self.reducible else 2 if self.in_rounds else ranks
 
     def message(self, elements: float, width: float, matrices: Iterable[tuple[int, int]]) -> float:

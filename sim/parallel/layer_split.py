@@ -165,7 +165,7 @@ def by_threshold(
     """nanotron's split: a chunk is closed by the first block that takes the running cost past it.
 
     Blocks are embedding, layers, final norm and head; chunk i of n ends with the block after which
-    the summed cost exceeds (i+1)/n of the whole. So early chunks get the odd layers. Source:
+    the summed cost exceeds (i+1)/n of the whole. So early chunks get the remaining layers. Source:
     nanotron, models/base.py, `build_model`, where a layer costs 4 h^2 + 3 h f, the head V h and
     the embedding 0 (`get_block_compute_costs` of models/llama.py). With a costly head the last
     chunk can be empty. This is an error here; nanotron refuses it only with data parallelism.

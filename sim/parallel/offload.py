@@ -4,7 +4,7 @@ host's links.
 Optimizer states (ZeRO-Offload, Ren et al. 2021, section 4): gradients go to the host, its
 processors update the weights, and the weights come back. Parameters (ZeRO-Infinity, Rajbhandari et
 al. 2021, section 5.1): shards come to the device before they are gathered, and go back when the
-device has updated them. Activations leave behind a layer's forward pass and return before its
+device has updated them. Activations leave after a layer's forward pass and return before its
 backward pass (vDNN, Rhu et al. 2016; Megatron-Core's `cpu_offloading`). Without `overlap` the
 device waits for each copy.
 """

@@ -60,7 +60,7 @@ def _parts(items: Iterable[Item]) -> Iterator[Part]:
 
 
 def _append(row: list[Item], item: Item) -> None:
-    """Append an item to a row, or join it to a last segment of the same cause."""
+    """Append an item to a row, or join it to the row's last segment if both have one cause."""
     last = row[-1] if row else None
     if (
         isinstance(item, Segment)

@@ -127,8 +127,8 @@ def _of_pass(compute_class: ComputeClass, device: Floats) -> Floats:
     seconds = compute_class.duration
     host = seconds.host * np.eye(len(KINDS))[_HOST]
     lead = seconds.lead - seconds.device
-    # The time between the host's wait and the end is work like the rest of the pass, or the host's
-    # work where nothing runs on the device.
+    # The time between the host's wait and the end has the classes of the whole pass; it is the
+    # host's if nothing runs on the device.
     beyond = seconds.wait - seconds.device if seconds.waits else 0.0
     work = device / seconds.device if seconds.device else np.eye(len(KINDS))[_HOST]
     wait = beyond * work

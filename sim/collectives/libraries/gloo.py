@@ -115,7 +115,7 @@ class Gloo:
 
     @staticmethod
     def _filling(message: float, once: float, pieces: int, shape: GroupShape) -> float:
-        """Seconds that one turn around the ring takes beyond its bytes.
+        """Seconds that one turn around the ring takes beyond the time of its bytes.
 
         Two segments are in flight: with t for a segment's bytes and m for `message`, a turn of N
         segments takes m + N t, or N (m + t) / 2 where m > t. `once` is the time to send the buffer.

@@ -105,9 +105,9 @@ def _beside(uses: Sequence[_Use]) -> _Use:
 
 
 def _overfull_inside(writer: Writer, shared: Mapping[int, tuple[list[_Use], list[int]]]) -> bool:
-    """Whether links that collectives inside computations share with other traffic are asked for too
-    much. `writer` has a single column; `shared` has each link's other uses, and the stages whose
-    computations load it."""
+    """Whether collectives inside computations and other traffic ask a shared link for more than its
+    capacity. `writer` has a single column; `shared` has each link's other uses, and the stages
+    whose computations load it."""
     computations = list(_computations(writer))
     for link, (uses, stages) in shared.items():
         end = writer.passes_end[stages].max()

@@ -445,7 +445,7 @@ _NAMES = ("variable_name", "subscript", "special_variable_name")
 
 
 def _both(left: bool | None, right: bool | None, either: bool) -> bool | None:
-    """Whether any of two conditions holds (`either`), or else whether both hold; None if that is
+    """Whether one of two conditions holds (`either`), or else whether both hold; None if that is
     uncertain."""
     if either in (left, right):
         return either
