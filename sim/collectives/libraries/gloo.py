@@ -146,23 +146,28 @@ def _loads(call: CollectiveCall, both: float, name: str) -> tuple[LevelLoads, in
     """Bytes for each byte of the call, dependent rounds (turns of a ring), and the algorithm."""
     if name == "nvls":
         raise refused(call, name, "is a switch's, of which Gloo knows nothing")
-    loads, rounds, own = _usual(call.kind, call.shape, both)
+    nics = call.interconnect.nic_share(call.shape.per_node) / (call.interconnect.nic_bandwidth or 1)
+    loads, rounds, own = _usual(call.kind, call.shape, both, int(nics))
     if name in (AUTO, own):
         return loads, rounds, own
     loads, steps = on_levels(name, call.kind, call.shape)
     return _times(loads, both), steps.intra + steps.inter, name
 
 
-def _usual(kind: CollectiveKind, shape: GroupShape, both: float) -> tuple[LevelLoads, int, str]:
-    """Gloo's only algorithm for a call."""
+def _usual(
+    kind: CollectiveKind, shape: GroupShape, both: float, nics: int
+) -> tuple[LevelLoads, int, str]:
+    """Gloo's only algorithm for a call between nodes that reach the network by `nics`."""
     match kind:
         case "all_reduce" | "reduce_scatter":
             return _times(ring.loads("all_reduce", shape), both), 2, "ring"
         case "all_gather":
             return _times(ring.loads("all_gather", shape), both), 1, "ring"
         case "broadcast":
-            turns = _in_turn(shape.ranks)
-            loads = LevelLoads(port=turns) if shape.nodes == 1 else LevelLoads(port=0.0, nic=turns)
+            loads = LevelLoads(port=_in_turn(shape.ranks))
+            if shape.nodes > 1:
+                nic = max(loads.port, _of_busiest_nic(shape, nics))
+                loads = LevelLoads(port=_of_tree(shape).port, nic=nic)
             return loads, (shape.ranks - 1).bit_length(), "binomial"
         case "reduce":
             around = _times(ring.loads("reduce_scatter", shape), both)
@@ -198,17 +203,33 @@ def _in_turn(ranks: int) -> float:
 
 
 def _of_tree(shape: GroupShape) -> LevelLoads:
-    """Bytes of the binomial tree through the ports of a single node, or out of the root's node, for
-    each byte of a broadcast.
+    """Bytes of the binomial tree out of the root's port and out of its node, for each byte of a
+    broadcast.
 
     >>> [_of_tree(GroupShape.of(n, 8)) for n in (8, 16)]
-    [LevelLoads(port=3.0, nic=0.0), LevelLoads(port=0.0, nic=8.0)]
+    [LevelLoads(port=3.0, nic=0.0), LevelLoads(port=3.0, nic=8.0)]
     """
-    if shape.nodes == 1:
-        return LevelLoads(port=float(len(list(_children(0, shape.ranks)))))
+    near = sum(child < shape.per_node for child in _children(0, shape.ranks))
+    return LevelLoads(port=float(near), nic=float(sum(_away(shape))))
+
+
+def _of_busiest_nic(shape: GroupShape, nics: int) -> float:
+    """Bytes that would leave the root's node if all of its NICs sent as much as the busiest.
+
+    >>> [_of_busiest_nic(GroupShape.of(9, 8), nics) for nics in (1, 8)]
+    [1.0, 8.0]
+    """
+    away = _away(shape)
+    busy = [0] * nics
+    for rank, copies in enumerate(away):
+        busy[rank * nics // len(away)] += copies
+    return float(nics * max(busy))
+
+
+def _away(shape: GroupShape) -> list[int]:
+    """The copies that each rank of the root's node sends to other nodes in a broadcast."""
     first = range(shape.per_node)
-    away = sum(child not in first for rank in first for child in _children(rank, shape.ranks))
-    return LevelLoads(port=0.0, nic=float(away))
+    return [sum(c not in first for c in _children(rank, shape.ranks)) for rank in first]
 
 
 def _children(rank: int, ranks: int) -> Iterator[int]:

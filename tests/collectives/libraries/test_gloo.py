@@ -1,6 +1,8 @@
 """Gloo: its schedules do what they say, and their fluid reading is the rounds' own."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from typing import get_args
 
 import numpy as np
@@ -98,7 +100,7 @@ def test_a_swap_pays_for_acknowledgements_and_a_message_does_not() -> None:
         ("all_gather", 2, (1 / 2, 0.0)),
         ("broadcast", 2, (1.0, 0.0)),
         ("broadcast", 8, (3.0, 0.0)),  # the root serves 3 children
-        ("broadcast", 16, (0.0, 8.0)),  # each rank of the root's node serves one in the other
+        ("broadcast", 16, (3.0, 8.0)),  # each rank of the root's node serves one in the other
         ("all_to_all", 16, (7 / 16, 8 * 8 / 16)),
         ("sendrecv", 2, (1.0, 0.0)),
     ],
@@ -110,6 +112,27 @@ def test_links_carry_what_each_rank_sends(
                         nic_bandwidth=1e9, network="ethernet", efficiency=0.95)  # fmt: skip
     found = backend.load("gloo").call_cost(CollectiveCall(kind, 1.0, GroupShape.of(ranks, 8), host))
     assert (found.sent_port, found.sent_nic) == pytest.approx(sent)
+
+
+@pytest.mark.parametrize("per_node", [1, 2, 5, 8, 12, 32, 48])
+@pytest.mark.parametrize("shared", [True, False])
+def test_no_link_carries_a_broadcast_faster_than_its_bandwidth(per_node: int, shared: bool) -> None:
+    """The bytes of the tree's sends through each port and each NIC, in each direction."""
+    host = Interconnect(generation="cpu", gpus_per_node=per_node, port_bandwidth=4e9,
+                        nics_per_node=1 if shared else per_node, nic_bandwidth=1e9)  # fmt: skip
+    for ranks in (2, 3, 5, 8, 9, 13, 16, 24, 33, 40, 48, 63, 64):
+        call = CollectiveCall("broadcast", 1.0, GroupShape.of(ranks, per_node), host)
+        taken = call.duration(
+            gloo.Gloo(message=0.0, segment=1e6, acknowledgements=0).call_cost(call)
+        )
+        used: Counter[tuple[str, str, int]] = Counter()
+        for send in chain.from_iterable(gloo.broadcast(ranks).rounds):
+            away = send.src // per_node != send.dst // per_node
+            for way, rank in (("out", send.src), ("in", send.dst)):
+                place = rank // per_node if shared and away else rank
+                used["nic" if away else "port", way, place] += 1
+        least = max(n / (1e9 if link == "nic" else 4e9) for (link, _, _), n in used.items())
+        assert taken >= least * (1 - 1e-9), ranks
 
 
 def test_short_segments_wait_for_each_others_messages() -> None:
