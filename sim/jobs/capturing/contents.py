@@ -5,6 +5,7 @@ Content is kept by storage, so views of a storage see one another's writes.
 """
 
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 from weakref import ref
@@ -160,10 +161,11 @@ class TensorContents:
         self.fake, self.unfaked = fake.FakeTensor, fake.unset_fake_temporarily
         self.stored = ShadowMemory(torch, self.unfaked)
         self.map = torch.utils._pytree.tree_map
-        tags = torch.Tag
-        self._known: dict[Any, bool] = {}
-        self._changing: dict[Any, bool] = {}
-        self.dynamic = {tags.dynamic_output_shape, tags.data_dependent_output}
+        dynamic = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+        # Whether the shape or the value of an operator's result may depend on content.
+        self._depends = cache(lambda func: not dynamic.isdisjoint(func.tags))
+        # Whether an operator changes its arguments.
+        self._changes = cache(lambda func: bool(func._schema.is_mutable))
 
     def of(self, tensor: Any) -> Any:
         """The content of a tensor; None if it is unknown."""
@@ -207,12 +209,6 @@ class TensorContents:
         if name == "_to_copy" and out.device.type == "cpu" and self.of(out) is not None:
             out = self.of(out)  # on the host tensors are real
         return Ran(out, given, made, asked, looked)
-
-    def _depends(self, func: Any) -> bool:
-        """Whether the shape or the value of an operator's result may depend on content."""
-        if func not in self._known:
-            self._known[func] = bool(self.dynamic & {*func.tags})
-        return self._known[func]
 
     def _numbered(self, args: Any) -> tuple[Any, bool]:
         """Arguments with indices in place of known boolean masks, and whether there were any."""
@@ -316,12 +312,6 @@ class TensorContents:
     def _blank(self, tensor: Any) -> Any:
         with self.unfaked():
             return self.torch.zeros(tensor.shape, dtype=tensor.dtype)
-
-    def _changes(self, func: Any) -> bool:
-        """Whether an operator changes its arguments."""
-        if func not in self._changing:
-            self._changing[func] = bool(func._schema.is_mutable)
-        return self._changing[func]
 
     def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """The result of an operator on content, on the CPU; None if some content is unknown."""

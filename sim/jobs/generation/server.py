@@ -40,14 +40,13 @@ class Server:
     cluster: LiveCluster
     speed: Speed
     name: str = "server"
-    version: int = 0
     keep: bool = False
     slowdown: float = 1.0
     moments: list[Moment] = field(default_factory=list)
     busy: float = 0.0
 
     def __post_init__(self) -> None:
-        self._batch = Batch(self.speed, self.version)
+        self._batch = Batch(self.speed)
         self._numbers = count()
         self._known: dict[int, Sequence] = {}  # by id(request)
         self._paused: Event | None = None
@@ -253,7 +252,6 @@ class Server:
         """From now on, use the weights that were handed over last."""
         for version, done in self._swaps:
             self._batch.swap(version)
-            self.version = version
             done.succeed(version)
         self._swaps.clear()
 

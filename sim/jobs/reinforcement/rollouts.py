@@ -55,7 +55,8 @@ class Rollouts:
         self._tools = _ToolCalls(cluster, loop) if loop.tools else None
         self._filter = generator(loop.seed, "filtered")
         self._begun = 0
-        self._count, self._thinning, self._changes = 0, 1, 0
+        self._count = 0  # answers on servers now
+        self._thinning, self._changes = 1, 0
         self.levels: list[tuple[float, int]] = []  # answers on servers from a moment on
 
     # --- Groups -----------------------------------------------------------------------------------
@@ -94,15 +95,10 @@ class Rollouts:
             self._place(sample, self._choose())
             self._submit(sample)
 
-    @property
-    def is_still(self) -> bool:
-        """Whether no answer is on a server."""
-        return not self._count
-
     def still(self) -> Event:
         """An event that fires when no answer is on a server."""
         event = self.cluster.event()
-        if self.is_still:
+        if not self._count:
             event.succeed()
         else:
             self._still = event
@@ -164,7 +160,7 @@ class Rollouts:
         self._load[sample.server] -= 1
         sample.server = -1
         self._note(-1)
-        if self._still is not None and self.is_still:
+        if self._still is not None and not self._count:
             still, self._still = self._still, None
             still.succeed()
 

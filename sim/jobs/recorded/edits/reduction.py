@@ -45,6 +45,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
     if not sums:
         return
     line = line_of(recording, recording.events[sums[-1]])
+    of_wrapper = partial(Edit, line=line, at=place_of(setup, "wrapper"))
     if early := _early(recording, sums):
         yield Edit(
             change="sum gradients in the last microbatch only: model.no_sync() of DDP, "
@@ -56,36 +57,29 @@ def edits(setup: Recorded) -> Iterator[Edit]:
         )
     if _bucketed(recording, sums):
         for times in _BUCKETS:
-            yield Edit(
+            yield of_wrapper(
                 change=f"DDP(..., bucket_cap_mb={_TORCH_BUCKET * times}), or {times} times yours",
                 why="larger buckets wait less for the network",
-                line=line,
-                at=place_of(setup, "wrapper"),
                 made=partial(with_buckets, times=times),
             )
         if _copies(recording, axes):
-            yield Edit(
+            yield of_wrapper(
                 change="DDP(..., gradient_as_bucket_view=True)",
                 why="each gradient is copied into its bucket",
-                line=line,
-                at=place_of(setup, "wrapper"),
                 made=without_copies,
             )
     if any(_wide(recording, number) for number in sums):
-        yield Edit(
+        yield of_wrapper(
             change="reduce gradients in bf16: bf16_compress_hook of DDP, "
             "a policy with reduce_dtype=torch.bfloat16 of FSDP2",
             why="gradients are summed in fp32",
-            line=line,
-            at=place_of(setup, "wrapper"),
             made=in_bf16,
         )
-    if data_calls(recording, axes, "all_gather") and _regathered(recording, axes):
-        yield Edit(
+    if again := _regathered(recording, axes):
+        yield of_wrapper(
             change="fully_shard(..., reshard_after_forward=False)",
             why="weights are gathered again for the backward pass",
-            line=line_of(recording, recording.events[_regathered(recording, axes)[0]]),
-            at=place_of(setup, "wrapper"),
+            line=line_of(recording, recording.events[again[0]]),
             made=kept_gathered,
         )
 
