@@ -1,12 +1,13 @@
 """The mean over all workers, by collectives: for methods that average synchronously."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from sim.collectives.compression import Compression
 from sim.engine.live_cluster import Process
-from sim.jobs.sharing.barrier import Barrier
+from sim.jobs.sharing.barrier import Action, Barrier
 from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.worker import EVERYTHING, Worker, mean
 from sim.jobs.sharing.worker_pool import WorkerPool
@@ -44,6 +45,15 @@ class Averaging:
             self._rounds += 1
             seed = (self.pool.seed, self._rounds)
             average, self._error = self.compression.encode(average, self._error, seed)
+        return average
+
+    def of(self, part: TimedLayer) -> Action:
+        """What a barrier does with values of a part of the model: it averages them."""
+
+        def average(_: Any, values: dict[int, Vector]) -> Process:
+            yield from self.sent(part, list(values))
+            return self.mean(values)
+
         return average
 
     def messages(self, barrier: Barrier) -> int:

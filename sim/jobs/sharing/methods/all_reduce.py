@@ -43,13 +43,8 @@ class AllReduce(Sharing):
 def synchronous_sgd(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
     """All gradients are averaged, then every worker steps (Goyal et al. 2017)."""
 
-    averaging, whole = Averaging(pool), pool.workers[0].workload.whole
-
-    def reduce(_: int, values: dict[int, Vector]) -> Process:
-        yield from averaging.sent(whole, list(values))
-        return averaging.mean(values)
-
-    barrier = pool.collectives(reduce)
+    averaging = Averaging(pool)
+    barrier = pool.collectives(averaging.of(pool.workers[0].workload.whole))
 
     def train(worker: Worker) -> Process:
         for step in count():

@@ -174,14 +174,9 @@ def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
 
 def _site(pool: WorkerPool, first: int, size: int) -> Barrier:
     """A barrier that averages the uncompressed weights of the `size` workers from rank `first`."""
-
     averaging = Averaging(pool, compression=Compression(kind="none"))
-
-    def reduce(_: int, values: dict[int, Vector]) -> Process:
-        yield from averaging.sent(pool.workers[0].workload.whole, list(values))
-        return averaging.mean(values)
-
-    return pool.collectives(reduce, range(first, first + size))
+    action = averaging.of(pool.workers[0].workload.whole)
+    return pool.collectives(action, range(first, first + size))
 
 
 class Piece:
@@ -191,14 +186,10 @@ class Piece:
     def __init__(self, pool: WorkerPool, number: int, fragments: int) -> None:
         work = pool.workers[0].workload
         self.elements = slice(number, None, fragments)
-        self.layers = work.fragment(number, fragments)
-        self.share = self.layers.parameters / work.parameters
+        layers = work.fragment(number, fragments)
+        self.share = layers.parameters / work.parameters
         self.averaging = Averaging(pool, self.elements)
-        self.barrier = pool.collectives(self._reduce)
-
-    def _reduce(self, _: int, values: dict[int, Vector]) -> Process:
-        yield from self.averaging.sent(self.layers, list(values))
-        return self.averaging.mean(values)
+        self.barrier = pool.collectives(self.averaging.of(layers))
 
 
 class OuterSteps:
