@@ -23,7 +23,7 @@ ANSWERED = (
 NEEDS_TORCH = {"calibrate_a_node", "compression", "my_script_on_512_h100s"}
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
-SHORT = {"first_what_if", "two_jobs_one_network"}
+SHORT = {"two_jobs_one_network"}
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 INLINE = "module://matplotlib_inline.backend_inline"

@@ -30,6 +30,8 @@ NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 # Lines that say how fast this machine is.
 CLOCK = re.compile(r"^.*(?:Simulated|simulated in| took | CPU | events, ).*$", re.M)
 
+LONG = {"README", "questions", "inputs", "measuring", "storage"}  # pages of many seconds
+
 
 def parts(text: str) -> tuple[list[str], list[float]]:
     """Words and numbers of a page of output, apart from how long it took."""
@@ -40,7 +42,7 @@ def parts(text: str) -> tuple[list[str], list[float]]:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.long] * (page.stem != "README")) for page in SHOWN],
+    [pytest.param(page, marks=[pytest.mark.long] * (page.stem in LONG)) for page in SHOWN],
     ids=lambda page: page.stem,
 )
 def test_every_command_of_a_page_prints_what_stands_there(page: Path, tmp_path: Path) -> None:

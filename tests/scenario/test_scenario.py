@@ -22,7 +22,7 @@ from sim.scenario.scenario import Scenario, Straggler
 from sim.scenario.setup import from_scenario
 
 SCRIPTS = sorted((catalog.packaged_root() / "scenarios").glob("*.py"))
-LONG = {"pipedream_staleness"}  # trains
+LONG = {"pipedream_staleness", "local_sgd_across_regions"}
 
 # Parameters and GPUs as the papers print them, apart from the files that the scenarios name.
 PUBLISHED = {

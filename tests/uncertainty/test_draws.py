@@ -21,7 +21,11 @@ def setup_of(name: str) -> PlanSetup:
 # Pipeline bubbles, gradients that hide compute, and launches that hide kernels.
 @pytest.mark.parametrize(
     ("name", "count", "within"),
-    [("megatron-39b", 4000, 0.05), ("llama3-405b-16k", 400, 0.15), ("gpt2-one-gpu", 4000, 0.05)],
+    [
+        ("megatron-39b", 4000, 0.05),
+        ("gpt2-one-gpu", 4000, 0.05),
+        pytest.param("llama3-405b-16k", 400, 0.15, marks=pytest.mark.long),
+    ],
 )
 def test_the_spread_of_draws_is_that_of_the_critical_path(name, count, within) -> None:
     setup = setup_of(name)

@@ -34,7 +34,14 @@ def slowed(kind: str, usual):
 
 
 # Pipeline bubbles, gradients that hide compute, and launches that hide kernels.
-@pytest.mark.parametrize("name", ["megatron-39b", "llama3-405b-16k", "gpt2-one-gpu"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "megatron-39b",
+        "gpt2-one-gpu",
+        pytest.param("llama3-405b-16k", marks=pytest.mark.long),
+    ],
+)
 def test_shares_are_the_sensitivities_that_slower_kernels_show(name, monkeypatch) -> None:
     program, record = played(name)
     shares = work_shares(program, record)

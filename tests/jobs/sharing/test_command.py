@@ -68,7 +68,7 @@ def test_text_shows_the_staleness_and_who_waits_most() -> None:
 
 
 def test_stragglers_that_keep_workers_apart_gain_time() -> None:
-    shown = CliRunner().invoke(main, ["run", "ps-async"]).stdout
+    shown = CliRunner().invoke(main, ["run", "ps-async", "--set", "sharing.steps=40"]).stdout
     assert "gained by stragglers" in shown
     assert "lost to stragglers" not in shown
 
@@ -192,9 +192,11 @@ def test_a_sweep_refuses_a_key_that_is_not_there_and_keeps_what_does_not_fit() -
 
 
 def test_cost_of_shared_updates_is_the_time_of_their_samples_on_all_devices() -> None:
-    run = sim.run(sim.load("ps-async"))
+    run = sim.run(sim.load("ps-async", {"sharing.steps": 40}))
     assert isinstance(run, Outcome)
-    cost = _asked("cost", "ps-async", "--tokens", "1e7", "--price", "2 USD/h")
+    cost = _asked(
+        "cost", "ps-async", "--set", "sharing.steps=40", "--tokens", "1e7", "--price", "2 USD/h"
+    )
     assert cost["seconds"] == pytest.approx(1e7 / run.samples * run.time)
     assert cost["gpu_hours"] == pytest.approx(cost["seconds"] / 3600 * (8 + 2 * 8))  # and servers'
     assert cost["dollars"] == pytest.approx(2.0 * cost["gpu_hours"])

@@ -58,7 +58,7 @@ each_method = pytest.mark.parametrize(("name", "options"), CASES)
 def learnt(name: str, options: dict[str, Any], task: Any, **more: Any):
     learning = Learning(rate=0.1, **more)
     return outcome(
-        name, workers=8, steps=30, straggler=JITTER, learning=learning, task=task, **options
+        name, workers=8, steps=20, straggler=JITTER, learning=learning, task=task, **options
     )
 
 
