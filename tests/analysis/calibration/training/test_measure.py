@@ -150,7 +150,7 @@ def test_a_comparison_has_median_spread_and_drift(tmp_path: Path) -> None:
         (["gpt-small-cpu", "--set=plan.zero=1", "--set=gpus=2"], "zero = 1 is not measured"),
         (
             ["gpt-small-cpu", "--set=plan.optimizer=lamb"],
-            "'lamb', moments = 'fp32' is not measured; one of adam",
+            "'lamb', moments = 'fp32' is not measured; take adam",
         ),
         (["gpt-small-cpu", "--set=plan.precision=fp8"], "CPU has no fp8; it has fp32, bf16"),
         (["gpt-small-cpu", "--set=model.positions=alibi"], "positions = 'alibi'"),
