@@ -141,10 +141,10 @@ def named_columns(scenario: BaseScenario) -> dict[str, str]:
 
 def plan_columns(plan: Plan) -> dict[str, Any]:
     """The keys of a plan, as columns of a sweep's table."""
-    return {f"plan.{field.name}": _plain(getattr(plan, field.name)) for field in fields(plan)}
+    return {f"plan.{field.name}": plain(getattr(plan, field.name)) for field in fields(plan)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 

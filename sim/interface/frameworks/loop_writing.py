@@ -19,6 +19,7 @@ from sim.jobs.generation.layout import Layout
 from sim.jobs.reinforcement.measured import verl_processes
 from sim.jobs.reinforcement.scenario import Reinforcement, WeightTransfer
 from sim.parallel.plan import Plan
+from sim.scenario.scenario import plain
 
 Table = Mapping[str, Any]
 
@@ -88,19 +89,19 @@ def _unsaid(form: str, tables: Table) -> Iterator[str]:
         ("weights", WeightTransfer(), loop["weights"]),
     ):
         for key, value in given.items():
-            same = usual is not None and _plain(getattr(usual, key)) == value
+            same = usual is not None and plain(getattr(usual, key)) == value
             if not same and f"{name}.{key}" not in _SAID[form]:
                 yield f"{name}.{key} = {value}"
     if servers["engine"] not in (ENGINES.values() if form == "verl" else ("vllm",)):
         yield f"servers.engine = {servers['engine']}"
-    if not _full(plan) and plan["recompute"] != _plain(Plan(global_batch=1).recompute):
+    if not _full(plan) and plan["recompute"] != plain(Plan(global_batch=1).recompute):
         yield "recomputation of some modules"
 
 
 def _unsaid_choices(form: str, loop: Table) -> Iterator[str]:
     own = _of_processes(form, loop)
     for key in _CHOICES:
-        if key not in own and loop[key] != _plain(_USUAL[key]):
+        if key not in own and loop[key] != plain(_USUAL[key]):
             yield f"{key} = {loop[key]}"
     if any(loop[key] != value for key, value in own.items()):
         yield f"{', '.join(own)}: those of {form} are in `sim import {form}` of this"
@@ -121,10 +122,6 @@ def _of_processes(form: str, loop: Table) -> Table:
 def _engine(name: str) -> str:
     """Return verl's name of an engine, "vllm" for engines that verl does not have."""
     return next((key for key, own in ENGINES.items() if own == name), "vllm")
-
-
-def _plain(value: Any) -> Any:
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _full(plan: Table) -> bool:
