@@ -123,8 +123,8 @@ def figures(compared: FigureComparison) -> Figure:
 
 
 def lines(answer: LineDifferences) -> Figure:
-    """Draw the milliseconds that a step gains or loses. There is a bar for each cause, which add up
-    to the step's difference, and a bar for the kernels of each line."""
+    """Draw the milliseconds that a step gains or loses. The bars of the causes add up to the
+    step's difference; each line has a bar for its kernels."""
     lines = [line for line in answer.lines if line.seconds][:_MOST]
     causes = {cause: seconds for cause, seconds in answer.causes.items() if seconds}
     by_line = {line.after or line.before: line.seconds for line in lines}

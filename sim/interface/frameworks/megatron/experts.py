@@ -40,7 +40,7 @@ def _experts(given: Given) -> dict[str, Any]:
 
 def _pattern(given: Given) -> str:
     """Return the layers with experts from `--moe-layer-freq`: N means every Nth layer from the
-    first, a list such as [0]*3+[1]*58 has a number for each layer."""
+    first; a list such as [0]*3+[1]*58 has a number for each layer."""
     word = value_of(given, "moe-layer-freq", str) if "moe-layer-freq" in given else "1"
     word = word.strip("\"'() ").replace(" ", "")
     if word.isdigit() and int(word) > 0:

@@ -54,7 +54,7 @@ def completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
         return keys
     stages, tp, cp = (keys.get(f"plan.{axis}", 1) for axis in ("pp", "tp", "cp"))
     samples = keys.get("plan.global_batch", 1) // keys.get("plan.microbatch", 1)
-    replicas = range(1, samples // stages + 1)  # as many as there may be if GPUs are not counted
+    replicas = range(1, samples // stages + 1)  # possible numbers, if GPUs are unknown
     counts = [gpus // (stages * tp * cp)] if gpus else replicas
     need = {_group(stages, keys, max(count, 1)) for count in counts} or {stages}
     if size not in need:
