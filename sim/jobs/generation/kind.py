@@ -19,7 +19,7 @@ from sim.engine.play import Engine
 from sim.engine.timeline import Role, Timeline
 from sim.hardware.cluster.price import per_million
 from sim.jobs.generation.answer import Generated, Spread, State
-from sim.jobs.generation.request import Answer, Request
+from sim.jobs.generation.batch import Answer, Request
 from sim.jobs.generation.scenario import Generation, GenerationScenario
 from sim.jobs.generation.server import Server
 from sim.jobs.generation.setup import GenerationSetup, from_scenario

@@ -12,9 +12,8 @@ from itertools import count
 from sim.config.errors import InputError
 from sim.engine.events import then
 from sim.engine.live_cluster import Event, LiveCluster
-from sim.jobs.generation.batch import Batch, Sequence
+from sim.jobs.generation.batch import Answer, Batch, Request, Sequence
 from sim.jobs.generation.leap import Pace
-from sim.jobs.generation.request import Answer, Request
 from sim.jobs.generation.speed import Speed
 
 __all__ = ["Answer", "Request", "Server", "Speed"]

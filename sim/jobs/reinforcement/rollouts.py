@@ -13,7 +13,7 @@ from typing import cast
 
 from sim.engine.events import then
 from sim.engine.live_cluster import Event, LiveCluster
-from sim.jobs.generation.request import Answer, Request
+from sim.jobs.generation.batch import Answer, Request
 from sim.jobs.generation.server import Server
 from sim.jobs.reinforcement.samples import Group, Sample
 from sim.jobs.reinforcement.scenario import Reinforcement

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from sim.jobs.generation.request import Request
+from sim.jobs.generation.batch import Request
 
 
 @dataclass(slots=True, eq=False)
