@@ -388,7 +388,7 @@ def test_a_model_that_no_layout_suits_is_refused_with_what_does_not() -> None:
 
 
 def test_what_does_not_fit_is_said() -> None:
-    few = {"pp": ("4",), "schedule": ("1f1b",)}
+    few = {"pp": ("4",), "schedule": ("1f1b",), "microbatch": ("1",), "recompute": ("full",)}
     huge = space("gpt3-175b", "dgx-a100-hdr", gpus=8, global_batch=8, only=few)
     with pytest.raises(InputError, match=r"fits in memory; --gpus \d+ fits \(\d+"):
         search(huge, jobs=1)

@@ -74,7 +74,7 @@ def test_stragglers_that_keep_workers_apart_gain_time() -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:
-    few = ("--set", "sharing.steps=30")
+    few = ("--set", "sharing.until=2 s")
     runs = [
         json.loads(
             CliRunner()
