@@ -62,7 +62,7 @@ def prepared(
     """Read and set up all jobs of a comparison, before any is simulated. Raises `InputError`.
 
     A job is a text `NAME` (or a path), or `NAME: KEY=VALUE; KEY=VALUE`, whose settings hold for
-    this job only. The text `: KEY=VALUE` repeats the first name with other settings. The path of a
+    this job only. The text `: KEY=VALUE` repeats the first job with other settings. The path of a
     .json file is a stored result. `settings`, and the learning `task`, hold for all scenarios.
     """
     named = list(jobs.items()) if isinstance(jobs, Mapping) else [(None, job) for job in jobs]
@@ -99,10 +99,12 @@ def _read_all(
             name = name or own
         elif isinstance(job, BaseScenario):
             job = kind.load(job, settings)
+        if isinstance(job, BaseScenario | JobAnswer):
+            first = first or job
         yield _prepared(name, job, task)
 
 
-_First = str | JobAnswer
+_First = str | BaseScenario | JobAnswer
 
 
 def _read(
@@ -122,7 +124,7 @@ def _read(
     own = {**settings, **settings_of(given)}
     if head:
         return text.strip(), kind.load(head, own), first or head
-    job = first if isinstance(first, str) else _job_of(first)
+    job = _job_of(first) if isinstance(first, JobAnswer) else first
     return changes, kind.load(job, own), first
 
 

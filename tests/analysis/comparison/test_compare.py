@@ -196,6 +196,15 @@ def test_a_mapping_names_the_jobs_and_equal_names_are_numbered() -> None:
     assert "take equally long" in named.reason
 
 
+def test_settings_alone_are_those_of_the_first_scenario_or_result() -> None:
+    scenario = sim.load("gpt2-one-gpu", {"plan.microbatch": 2})
+    changed = sim.load("gpt2-one-gpu", {"plan.microbatch": 2, "plan.recompute": "full"})
+    expected = [sim.run(job).step_time for job in (scenario, changed)]
+    for first in (scenario, sim.run(scenario)):
+        found: Comparison = sim.compare(first, ": plan.recompute=full")
+        assert [case.result.step_time for case in found.cases] == expected
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
