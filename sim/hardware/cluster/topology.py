@@ -282,22 +282,24 @@ def load(
     return _without_other_prices(topology, name, given, where)
 
 
-_PARTS = {"switch": ("bandwidth", "radix"), "cable": ("bandwidth",), "transceiver": ("bandwidth",)}
+_PARTS = {"hour": (), "switch": ("bandwidth", "radix"), "cable": ("bandwidth",),
+          "transceiver": ("bandwidth",)}  # fmt: skip
 
 
 def _without_other_prices(
     topology: Topology, name: str, given: Mapping[str, Any], where: str
 ) -> Topology:
-    """The cluster without prices of parts whose file states them for another network: a switch of
-    800 Gb/s does not cost what a switch of 400 Gb/s costs."""
+    """The cluster without prices that their file states for another device or another network."""
     price, unknown = topology.price, dict[str, Any]()
     for part, keys in _PARTS.items():
         if not price or getattr(price, part) is None or {"price", f"price.{part}"} & given.keys():
             continue
         files = catalog.lineage("topologies", catalog.find("topologies", name, where=where))
         path = next(path for path in files if part in catalog.read(path).get("price", {}))
-        stated = _loaded(str(path), {}, where).network
-        if any(getattr(stated, key, None) != getattr(topology.network, key, None) for key in keys):
+        stated, own = _loaded(str(path), {}, where), topology.network
+        if part == "hour" and stated.device.name != topology.device.name:
+            return replace(topology, price=None)
+        if any(getattr(stated.network, key, None) != getattr(own, key, None) for key in keys):
             unknown[part] = None
     return replace(topology, price=replace(price, **unknown)) if price and unknown else topology
 

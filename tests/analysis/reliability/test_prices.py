@@ -44,6 +44,22 @@ def test_a_file_does_not_take_the_source_of_a_price_that_it_replaces(tmp_path: P
     assert "AWS" in str(topology.load(str(own)).price), "the rent is still the file's"
 
 
+def test_a_file_with_another_device_does_not_take_the_price_of_the_file_that_it_is_like(
+    tmp_path: Path,
+) -> None:
+    own, same = tmp_path / "own.toml", tmp_path / "same.toml"
+    own.write_text('like = "dgx-a100-hdr"\ndevice = "h100-80gb-sxm"\n')
+    assert topology.load(str(own)).price is None
+    assert (
+        str(topology.load(str(own), {"price.hour": "2 USD/h"}).price)
+        == "2 USD/h per GPU (as given)"
+    )
+    same.write_text('like = "dgx-a100-hdr"\ndevice = "a100-80gb-sxm"\n')
+    assert topology.load(str(same)).price == topology.load("dgx-a100-hdr").price
+    own.write_text('like = "dgx-a100-hdr"\ndevice = "h100-80gb-sxm"\nprice.hour = "3 USD/h"\n')
+    assert str(topology.load(str(own)).price) == "3 USD/h per GPU (as given)"
+
+
 def test_parts_have_a_price_only_at_the_speed_for_which_it_was_given(tmp_path: Path) -> None:
     """A switch of 800 Gb/s or of 128 ports does not cost what a switch of 400 Gb/s costs."""
     parts = "[price]\nhour = '2 USD/h'\nswitch = 3.0\ncable = 2.0\ntransceiver = 1.0\n"
