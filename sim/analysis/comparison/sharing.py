@@ -45,7 +45,7 @@ class SharingComparison(Comparison):
         blank = [name for name, outcome in self.outcomes.items() if outcome.learns_nothing]
         if blank and (self.target is not None or len(blank) < len(self.cases)):
             remedy = 'give all of them a task: --task, or "sharing.learning.task"'
-            raise InputError(blank[0], "learns nothing, so it never reaches a loss", remedy)
+            raise InputError(blank[0], "has no learning task, so it never reaches a loss", remedy)
 
     @property
     def title(self) -> str:

@@ -73,8 +73,8 @@ def forgotten(held: list[Any]) -> Iterator[str]:
     mine, others = _elements(held), _elements(found)
     if others > _SMALL * mine and not 0.95 < others / max(mine, 1) < 1.05:
         yield (
-            f"{others:,} parameters get gradients and no optimizer has them, beside {mine:,} that "
-            "are updated"
+            f"{others:,} parameters get gradients but belong to no optimizer; optimizers update "
+            f"{mine:,}"
         )
 
 

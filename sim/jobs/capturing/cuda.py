@@ -234,7 +234,7 @@ def _runtime(torch: Any, patches: Patches, streams: Streams, gpus: int, index: i
         short = name.removeprefix("_cuda_")
         if name.startswith("_cuda_") and (short in answers or short.startswith(_SETS)):
             return partial(_answer, answers.get(short))
-        fault = f"a GPU that is not there does not know torch._C.{name}"
+        fault = f"the simulated GPU has no torch._C.{name}"
         raise AttributeError(fault, name=name, obj=torch._C)
 
     patches.set(torch._C, "__getattr__", missing)

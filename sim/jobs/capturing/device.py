@@ -97,7 +97,7 @@ def known_torch() -> Any:
         raise InputError("sim capture", fault, remedy) from None
     found = release(torch.__version__)
     if found < OLDEST:
-        fault = f"needs internals that torch {torch.__version__} has not"
+        fault = f"needs internals that torch {torch.__version__} does not have"
         raise InputError("sim capture", fault, f"install torch {OLDEST[0]}.{OLDEST[1]} or later")
     if found > NEWEST:
         _look_inside(torch)

@@ -118,7 +118,7 @@ def test_figures_of_several_seeds_are_medians_and_each_seed_is_kept() -> None:
 
 
 def test_what_learns_nothing_is_not_held_against_a_loss() -> None:
-    with pytest.raises(InputError, match="ps-bsp: learns nothing"):
+    with pytest.raises(InputError, match="ps-bsp: has no learning task"):
         sim.compare("ps-bsp", "ps-async", settings=FEW)
     refused = CliRunner().invoke(
         main, ["compare", "gpt2-one-gpu", ": plan.microbatch=2", "--seeds=2"]

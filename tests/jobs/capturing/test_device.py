@@ -82,7 +82,7 @@ def test_every_function_answers(module: ModuleType, tmp_path: Any, monkeypatch: 
 
 def test_what_is_not_known_is_missing_with_a_line() -> None:
     (said,) = within(lambda: asked(lambda: torch._C._cuda_somethingNew))  # type: ignore[attr-defined]
-    assert "a GPU that is not there does not know torch._C._cuda_somethingNew" in said
+    assert "the simulated GPU has no torch._C._cuda_somethingNew" in said
 
 
 def test_a_world_of_one_has_one_gpu() -> None:

@@ -217,7 +217,7 @@ def test_weights_that_no_optimizer_has_are_named() -> None:
 
     (own,) = capture(train, world=1)
     assert own.notes == (
-        "544 parameters get gradients and no optimizer has them, beside 272 that are updated",
+        "544 parameters get gradients but belong to no optimizer; optimizers update 272",
     )
 
 
