@@ -9,7 +9,7 @@ from sim.engine.timeline import Span, Timeline
 from sim.program.causes import HOST, WAITING, Cause
 
 _LEAST = 1e-9  # share of a span: a shorter lag is a rounding error
-_NOT_IN_FRAME = ("parts", "transfers", "meetings")
+_NOT_IN_FRAME = ("parts", "transfers", "meetings", "facts")
 
 
 def frame_of(timeline: Timeline) -> pd.DataFrame:

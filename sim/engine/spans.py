@@ -7,6 +7,7 @@ its beginning to its end. So the integral of every rate is the work done.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -99,7 +100,7 @@ class Spans:
         self,
         track: Track,
         steps: Sequence[Step],
-        facts: Sequence[dict[str, object]],
+        facts: Sequence[dict[str, Any]],
         ways: Sequence[tuple[int, int] | None],
     ) -> Iterator[Span]:
         starts, ends, parts = track.start.tolist(), track.end.tolist(), track.parts.tolist()
@@ -118,9 +119,9 @@ class Spans:
                 if kind >= 0
             )
             cause = flights[-1][0] if flights else WAITING
-            fact = facts[step.transfers[-1]] if step.transfers else {}
+            each = tuple(facts[number] for number in step.transfers)
             met = tuple((number, ways[number]) for number in step.transfers)
-            args = {"transfers": flights, "meetings": met, **fact}
+            args = {"transfers": flights, "meetings": met, "facts": each, **_of_all(each)}
             yield Span(*where, cause, starts[n], ends[n], args)
 
 
@@ -193,7 +194,12 @@ def _of_pass(step: ComputeStep, parts: tuple[tuple[Cause, float], ...]) -> dict[
     }
 
 
-def _facts(transfer: Transfer) -> dict[str, object]:
+def _of_all(each: Sequence[dict[str, Any]]) -> dict[str, object]:
+    """The facts of the last of a span's transfers, with the bytes of all of them."""
+    return {**each[-1], "bytes": sum(facts["bytes"] for facts in each)} if each else {}
+
+
+def _facts(transfer: Transfer) -> dict[str, Any]:
     return {
         "kind": transfer.kind,
         "bytes": transfer.bytes,

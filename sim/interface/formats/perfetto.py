@@ -13,7 +13,7 @@ shows a kernel for each cause, one after the other.
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, groupby
 from pathlib import Path
@@ -201,15 +201,18 @@ class _Process:
                 made = self._kernel(span.stream, cause, span.start, span.end, {})
                 made |= {"cat": "waiting", "args": args}
             else:
-                args = {"cause": cause, "operation": span.name} | self._facts(span, kinds)
-                made = self._kernel(lane, _kernel_name(kinds, span.args), start, end, args)
+                given = _of_flights(span, places)
+                args = {"cause": cause, "operation": span.name}
+                args |= self._facts(span.cause, given, kinds)
+                made = self._kernel(lane, _kernel_name(kinds, given), start, end, args)
             for number, way in (meetings[place] for place in places if meetings):
                 self.arrows.note(number, way, made, self.role.stage, span.start)
             yield made
 
-    def _facts(self, span: Span, kinds: tuple[str, ...]) -> dict[str, Any]:
+    def _facts(
+        self, group: str, given: Mapping[str, Any], kinds: tuple[str, ...]
+    ) -> dict[str, Any]:
         """Return the `args` of a collective: names of `sim` first, then Kineto's."""
-        given = span.args
         facts = {key: given[key] for key in ("algorithm", "protocol") if given.get(key)}
         facts |= {"kind": "+".join(kinds)}
         if "bytes" not in given:
@@ -224,7 +227,7 @@ class _Process:
             "Out msg nelems": round(size / ranks) if kinds[-1] == "reduce_scatter" else round(size),
             "Group size": ranks,
             "dtype": "Byte",
-            "Process Group Description": span.cause,
+            "Process Group Description": group,
             "Rank": self.role.first_rank,
             "Seq": self.sequence,
         }
@@ -250,7 +253,14 @@ def _compute_name(cause: Cause, phase: str) -> str:
     return NAMES.get(phase, cause) if cause == COMPUTE else cause
 
 
-def _kernel_name(kinds: tuple[str, ...], args: dict[str, Any]) -> str:
+def _of_flights(span: Span, places: Sequence[int]) -> Mapping[str, Any]:
+    """Return the facts of the last of some transfers of a span, with the bytes of all of them."""
+    if not (each := span.args.get("facts")):
+        return span.args
+    return {**each[places[-1]], "bytes": sum(each[place]["bytes"] for place in places)}
+
+
+def _kernel_name(kinds: tuple[str, ...], args: Mapping[str, Any]) -> str:
     """Return NCCL's name of a kernel, such as `ncclDevKernel_AllReduce_RING_LL128`, or CUDA's name
     of a copy."""
     if kinds == ("copy",):

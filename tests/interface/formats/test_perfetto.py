@@ -417,3 +417,18 @@ def test_holistic_trace_analysis_finds_our_seconds_within_a_percent(name, plan, 
         share = overlap.loc[role.first_rank, "comp_comm_overlap_pctg"] / 100
         both = row["non_compute_time(us)"] * share / (1 - share)
         assert both == pytest.approx(beside, **close)
+
+
+def test_an_exchange_has_the_bytes_of_all_of_its_messages() -> None:
+    """Megatron sends an activation and receives a gradient in one call; ranks of a tensor-parallel
+    group of 8 send an eighth of a message each, 12,288 columns of fp16 for each of 2,048 tokens."""
+    timeline = run("gpt3-175b-megatron", {"plan.schedule": "1f1b", "plan.interleave": 1}).timeline
+    spans = [span for span in timeline.spans if span.name.startswith("exchange")]
+    messages = [len(span.args["transfers"]) for span in spans]
+    message = 2048 * 12288 * 2 / 8
+    assert max(messages) == 2
+    assert [span.args["bytes"] for span in spans] == [message * count for count in messages]
+    names = {span.name for span in spans}
+    traced = [event["args"] for event in slices(perfetto.events(timeline), cat="kernel")]
+    sent = [args["bytes"] for args in traced if args.get("operation") in names]
+    assert sum(sent) == pytest.approx(message * sum(messages))
