@@ -99,9 +99,8 @@ class Pipeline:
         for first, last in pairwise(bounds.tolist()):
             terms = flat[causes[:, first:last]]
             terms[-len(messages) :] += messages[:, first:last]
-            own = np.take(lags, like[1][first:last], axis=2)
-            own += terms
-            np.maximum.reduce(own, axis=1, out=moments[:, first:last])
+            sums = terms + np.take(lags, like[1][first:last], axis=2)
+            np.maximum.reduce(sums, axis=1, out=moments[:, first:last])
         times: Floats = np.take(moments, place, axis=1)
         return times
 
