@@ -172,14 +172,16 @@ class TransferDesk:
         """The number of the transfer to which a call of a member of communicator g belongs."""
         call, _, name = named
         key = self._class_of[g], name
-        number = self._numbers.get(key)
-        if number is None:
+        if (number := self._numbers.get(key)) is None:
             number = self._numbers[key] = len(self.transfers)
             self.transfers.append(self._build(self._first_group[key[0]], call, name, stage))
             return number
         known = self.transfers[number]
         if known.kind != _kind(call) or known.bytes != call.bytes:
             raise ValueError(f"two transfers of one group are both called {name!r}")
+        if isinstance(call, Collective) and call.beside:  # the slowest participant's kernels count
+            own = self._build(self._first_group[key[0]], call, name, stage)
+            self.transfers[number] = max(known, own, key=lambda each: each.traffic.size)
         return number
 
     def like(self, g: int) -> int:
@@ -274,8 +276,7 @@ class TransferDesk:
         """The cost of a single collective of a volume; groups of equal shape share it."""
         key = volume, self.groups.shape[g]
         if key not in self._costs:
-            each = volume.bytes / volume.times
-            beside = volume.beside / volume.times
+            each, beside = volume.bytes / volume.times, volume.beside / volume.times
             self._costs[key] = self.machine.call_cost(
                 volume.kind, each, key[1], volume.routed, volume.among, beside
             )

@@ -16,11 +16,19 @@ from sim.kind import load
 from sim.model.kernels import ONE_WAVE
 from sim.parallel.step import training_step
 from sim.program.causes import DATA
-from sim.program.operations import Collective, Compute, Segment, beside_kernels
+from sim.program.operations import (
+    Collective,
+    Communicate,
+    Compute,
+    PassOps,
+    Segment,
+    beside_kernels,
+)
 from sim.results.result import Result
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.setup import from_scenario
 from tests.campaign.records import over_capacity
+from tests.engine.programs import training
 
 DDP = {"gpus": 8, "plan.dp": 8, "plan.microbatch": 12}
 
@@ -174,6 +182,26 @@ def test_a_collective_beside_kernels_keeps_a_share_of_its_ports_alone(gpus, quie
     )
     alone, both = links.seconds(call), links.seconds(beside_kernels(call))
     assert both == pytest.approx(times * alone, rel=1e-3)
+
+
+@pytest.mark.parametrize("engine", ["replay", "clock"])
+def test_a_collective_of_two_stages_is_as_slow_as_the_stage_with_more_kernels_beside_it(engine):
+    given = {"topology": "dgx-h100-ndr", "gpus": 8, "plan.dp": 8, "plan.tp": 1}
+    machine = from_scenario(load("megatron-1.7b", given | {"device.beside": 0.5})).machine
+    made = training(pp=2, dp=4, microbatches=2)
+    whole = Collective(kind="all_reduce", axes=("dp", "pp"), bytes=1e9, name="all", cause=DATA)
+
+    def seconds(*beside: float) -> float:
+        calls = [beside_kernels(whole, each) for each in beside]
+        stages = tuple(
+            replace(stage, closing=PassOps((Communicate(name="all", calls=(call,)),)))
+            for stage, call in zip(made.stages, calls, strict=True)
+        )
+        return play(replace(made, stages=stages), machine, engine=engine).step_time
+
+    assert seconds(0.0, 0.0) < seconds(1e-3, 1e-3) < seconds(2e-3, 2e-3)
+    assert seconds(1e-3, 2e-3) == seconds(2e-3, 1e-3) == seconds(2e-3, 2e-3)
+    assert seconds(0.0, 2e-3) == seconds(2e-3, 0.0) == seconds(2e-3, 2e-3)
 
 
 @pytest.mark.parametrize("zero", [0, 1])
