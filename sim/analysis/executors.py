@@ -1,6 +1,7 @@
 """Run tasks in this process, on all cores (joblib), or on a Dask cluster."""
 
 import os
+import pickle
 import signal
 import threading
 import time
@@ -28,14 +29,15 @@ def cores() -> int:
 
 
 def answers(
-    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: Jobs = None
+    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: Jobs = None, *, before: int = 0
 ) -> Iterator[Answer]:
     """Yield the answers of `work` to `tasks` in the order of completion. `jobs` is a number of
-    processes, or the address of a Dask cluster. Raises `InputError` where dask is not installed,
-    nothing answers at the address, or workers run another program."""
+    processes, or the address of a Dask cluster. `before` is the number of tasks of an earlier call;
+    the processes of that call take even a single task. Raises `InputError` where dask is not
+    installed, nothing answers at the address, or workers run another program."""
     if isinstance(jobs, str):
         return cluster(partial(_as_here, program_version(), jobs, work), tasks, address=jobs)
-    return here(work, tasks, jobs)
+    return here(work, tasks, jobs, before)
 
 
 def _as_here(version: str, address: str, work: Callable[[Task], Answer], task: Task) -> Answer:
@@ -48,10 +50,13 @@ def _as_here(version: str, address: str, work: Callable[[Task], Answer], task: T
 
 
 def here(
-    work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: int | None = None
+    work: Callable[[Task], Answer],
+    tasks: Sequence[Task],
+    jobs: int | None = None,
+    before: int = 0,
 ) -> Iterator[Answer]:
     """Yield the answers from processes of this machine."""
-    jobs = min(jobs or cores(), max(len(tasks), 1))
+    jobs = min(jobs or cores(), max(len(tasks), before, 1))
     if jobs == 1:
         yield from map(work, tasks)
         return
@@ -67,7 +72,7 @@ def here(
     here = os.getpid(), os.getcwd(), limit.allowed()
     with _deaf():
         answers = pool(child(*here, work, task) for task in tasks)
-    yield from answers
+    yield from (pickle.loads(own) if isinstance(own, bytes) else own for own in answers)
 
 
 @contextmanager
@@ -99,13 +104,22 @@ def _quiet_when_stopped() -> None:
 
 def _as_child(
     parent: int, folder: str, allowed: float, work: Callable[[Task], Answer], task: Task
-) -> Answer:
+) -> bytes | Answer:
     if os.getpid() != parent:
         progress.silence()
     _die_with(parent)
     os.chdir(folder)  # joblib reuses its processes; names of user files are relative to the folder
     limit.allow(allowed)
-    return work(task)
+    return _pickled(work(task))
+
+
+def _pickled(answer: Answer) -> bytes | Answer:
+    """Return an answer as bytes, or as it is where only joblib's pickler can send it, which takes
+    six times as long."""
+    try:
+        return pickle.dumps(answer)
+    except (AttributeError, TypeError, pickle.PicklingError):  # a class of a notebook
+        return answer
 
 
 @cache

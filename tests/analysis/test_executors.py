@@ -1,6 +1,7 @@
 """Search, validation and sweeps ask the same workers, here or on a cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 
@@ -35,3 +36,31 @@ def test_two_workers_of_a_cluster_answer_as_this_process_does(
     monkeypatch.setattr(executors, "program_version", lambda: "another")
     with pytest.raises(InputError, match="another version of sim"):
         errors(cluster)
+
+
+def test_the_processes_of_an_earlier_call_take_even_a_single_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    processes = list[int]()
+
+    class Pool:
+        def __init__(self, n_jobs: int, **_: Any) -> None:
+            processes.append(n_jobs)
+
+        def __call__(self, tasks: Iterable[tuple[Any, Any, Any]]) -> list[Any]:
+            return [work(*args, **kwargs) for work, args, kwargs in tasks]
+
+    monkeypatch.setattr("joblib.Parallel", Pool)
+    assert list(executors.here(abs, [-1], 2)) == [1]
+    assert processes == []
+    assert list(executors.here(abs, [-1], 2, before=8)) == [1]
+    assert processes == [2]
+
+
+def test_an_answer_that_pickle_cannot_send_is_left_to_joblib() -> None:
+    class Own:
+        pass
+
+    own = Own()
+    assert executors._pickled(own) is own
+    assert isinstance(executors._pickled({"seconds": 1.0}), bytes)

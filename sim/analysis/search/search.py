@@ -81,7 +81,7 @@ def _search(space: Space, jobs: executors.Jobs, best: int, within: float) -> Sea
         ranked = sorted((own for own in ranked if own.result), key=_rank) or evaluated
     recommended = ranked[0]
     with _stoppable():
-        recommended = _simplest(space, ranked, jobs)
+        recommended = _simplest(space, ranked, jobs, min(best, len(ranked)))
     return SearchResult(
         space=space,
         recommended=recommended,
@@ -136,9 +136,10 @@ def _waves(some: Sequence[_Bounds]) -> Iterator[Sequence[_Bounds]]:
 
 def _play(space: Space, ranked: list[Layout], best: int, jobs: executors.Jobs) -> None:
     """Play the best layouts in full, and also layouts that contention then puts among the best."""
+    first = min(best, len(ranked))
     while asked := [(space, number, layout) for number, layout in enumerate(ranked[:best])
                     if layout.result is None]:  # fmt: skip
-        results = executors.answers(_result, asked, jobs=jobs)
+        results = executors.answers(_result, asked, jobs=jobs, before=first)
         for number, result in counted(results, total=len(asked), unit="layout played"):
             ranked[number] = replace(ranked[number], result=result)
         ranked.sort(key=_rank)
@@ -147,9 +148,9 @@ def _play(space: Space, ranked: list[Layout], best: int, jobs: executors.Jobs) -
 _ROOMY = 0.9  # share of the memory: real jobs also allocate for communicators and evaluation
 
 
-def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs) -> Layout:
+def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs, before: int) -> Layout:
     """Return the simplest layout that cannot be told apart from the fastest played layout. Layouts
-    that leave a tenth of the memory free come first."""
+    that leave a tenth of the memory free come first. `before` layouts were played together."""
     fastest = ranked[0]
     if fastest.result is None:
         return fastest
@@ -157,8 +158,10 @@ def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs) -> L
     alike = [own for own in ranked if own.step_time <= longest]
     most = _ROOMY * space.topology.device.usable_memory
     for own in sorted(alike, key=lambda own: (own.memory > most, score(own.plan), *_rank(own))):
-        task = space, 0, own
-        result = own.result or next(iter(executors.answers(_result, [task], jobs=jobs)))[1]
+        result = own.result
+        if result is None:
+            task = space, 0, own
+            ((_, result),) = executors.answers(_result, [task], jobs=jobs, before=before)
         if result.step_time <= longest:
             return replace(own, result=result)
     return fastest
