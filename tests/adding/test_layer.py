@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from sim.config.errors import InputError
+from sim.interface.document.terminal import text
+from sim.interface.views.model import view
+from sim.model.reading import load
 from tests.adding.conftest import Add
 from tests.adding.walk import planned, played, usual
 
@@ -31,6 +34,14 @@ def test_a_kind_of_layer_is_played_drawn_and_remembered(add: Add) -> None:
         mixed, dense = played({**plan, **MIXED}), usual(plan)
         assert mixed.step_time < dense.step_time
         assert mixed.memory_per_gpu["total"] < dense.memory_per_gpu["total"]
+
+
+def test_a_layer_without_attention_keeps_no_keys(add: Add) -> None:
+    add("sim.model.blocks", "attentionless", SOURCE)
+    llama = load("llama3-70b")  # 80 layers, each of 2 (K and V) x 8 heads x 128 x 2 bytes = 4 KiB
+    for pattern, kept in (("3 dense, attentionless", 240), ("dense, feed_forward", 160)):
+        shown = text(view(llama.changed(pattern=pattern), "own"))
+        assert f"keys and values       {kept} KiB  a token" in shown
 
 
 @pytest.mark.long

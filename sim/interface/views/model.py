@@ -3,18 +3,20 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.units import human_bytes
 from sim.interface.document.nodes import Document, Sentence, document, table
 from sim.model import reading
-from sim.model.block import block
+from sim.model.attention_core import CORE
+from sim.model.block import block, operators_of
 from sim.model.counts import active_parameters, model_flops, parameters, whole
 from sim.model.execution import Execution
+from sim.model.kernels import Attention
 from sim.model.kinds import specialised
 from sim.model.model import Model
+from sim.model.operators import Operator
 from sim.results.formatting import Cells, count, large
 
 _WIDTH = 2  # bytes of a half-precision key, value or activation
@@ -92,20 +94,27 @@ def _traffic(model: Model) -> Iterator[Cells]:
     run, row = whole(model, 1), Counter(model.kinds)
     kept = sum(often * block(kind, run).saved for kind, often in row.items()) / model.tokens
     if model.alike:
-        layers = {kind: specialised(kind, run) for kind in row}
-        cached = sum(often * _cached(*layers[kind]) for kind, often in row.items())
+        cached = sum(often * _cached(kind, run) for kind, often in row.items())
         if cached:
             yield "keys and values", human_bytes(cached), f"{of}, all layers, in half precision"
-        held = sum(often * getattr(layers[kind][1].block, "held", 0) for kind, often in row.items())
+        blocks = {kind: specialised(kind, run)[1].block for kind in row}
+        held = sum(often * getattr(blocks[kind], "held", 0) for kind, often in row.items())
         if held:
             yield "states", human_bytes(_WIDTH * held), "a sequence, all layers, in half precision"
     what = f"{of} in half precision, kernels unfused; a job's: sim run"
     yield "activations", human_bytes(kept), what
 
 
-def _cached(kind: ModuleType, run: Execution) -> int:
-    """Return the bytes of a token's keys and values, or of the latent vectors that replace them."""
-    if not getattr(kind, "KEYS", True):
+def _cached(kind: str, run: Execution) -> int:
+    """Return the bytes of a token's keys and values in a layer, or of the latent vectors that
+    replace them; 0 for a layer without attention."""
+    if not any(map(_attends, operators_of(kind, run))):
         return 0
-    latent = run.model.latent
-    return _WIDTH * (latent.kv + latent.rotary if latent else run.kv_width + run.value_width)
+    _, own = specialised(kind, run)
+    latent = own.model.latent
+    return _WIDTH * (latent.kv + latent.rotary if latent else own.kv_width + own.value_width)
+
+
+def _attends(operator: Operator) -> bool:
+    fused = any(isinstance(item, Attention) for item in operator.forward)
+    return fused or operator.name == CORE

@@ -6,7 +6,6 @@ from sim.model.experts.layer import Experts
 from sim.model.operators import Operator
 
 SETTINGS = Experts
-KEYS = False  # The layer has no attention, so it keeps no keys of tokens.
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:

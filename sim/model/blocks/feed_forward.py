@@ -4,8 +4,6 @@ from sim.model.blocks.dense import feed_forward_part
 from sim.model.execution import Execution
 from sim.model.operators import Operator
 
-KEYS = False  # The layer has no attention, so it keeps no keys of tokens.
-
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Return the block's operators on one rank, in forward order."""

@@ -7,7 +7,6 @@ from sim.model.operators import Operator
 from sim.model.state_space import StateSpace
 
 SETTINGS = StateSpace
-KEYS = False  # The layer has no attention, so it keeps no keys of tokens.
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:

@@ -22,7 +22,6 @@ class StateExperts(Experts):
 
 
 SETTINGS = StateExperts
-KEYS = False  # The layer has no attention, so it keeps no keys of tokens.
 
 
 def operators(run: Execution) -> tuple[Operator, ...]:
