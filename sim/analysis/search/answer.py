@@ -1,16 +1,17 @@
 """The answer to a search for a layout."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.search import in_words
-from sim.analysis.search.choices.named import said
+from sim.analysis.search.choices.named import outside, said
 from sim.analysis.search.layouts import Pruned
 from sim.analysis.search.simplicity import complications
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout
 from sim.config.dataclass import dataclass
+from sim.config.units import human_seconds
 from sim.hardware.cluster.price import per_million
 from sim.interface.frameworks.jobs import emitted
 from sim.model.counts import model_flops
@@ -30,7 +31,8 @@ class SearchResult(Answer):
 
     `recommended` is the simplest layout that cannot be told apart from the fastest; layouts that
     leave memory free are preferred. `beside` are scenarios of the same model, batch and GPUs that
-    are faster than `recommended`.
+    are faster than `recommended`. `beyond` is the layout recommended without a framework, if its
+    arguments cannot express it.
 
     The search took `search_seconds`; with playing the best layouts it took `wall_seconds`. A
     `stopped` search (Ctrl-C) has looked at some of the meshes, or played some of the best layouts.
@@ -38,7 +40,7 @@ class SearchResult(Answer):
 
     view = "sim.interface.views.search"
     picture = "sim.interface.plots.pareto"
-    unwritten = ("space", "recommended", "best", "beside", "layouts", "search_seconds")
+    unwritten = ("space", "recommended", "best", "beside", "beyond", "layouts", "search_seconds")
     derived: ClassVar[Mapping[str, str]] = {
         "inputs": "inputs",
         "best": "rows",
@@ -53,6 +55,7 @@ class SearchResult(Answer):
     recommended: Layout
     best: tuple[Layout, ...]
     beside: tuple[Result, ...] = ()
+    beyond: Layout | None = None
     layouts: tuple[Layout, ...]
     pruned: Pruned
     search_seconds: float
@@ -83,7 +86,7 @@ class SearchResult(Answer):
             tokens=space.model.tokens,
             plan={"only": dict(space.only), "without": dict(space.without)},
             price=str(space.topology.price or ""),
-            notes=space.model.notes,
+            notes=(*space.model.notes, *self._beyond()),
         )  # fmt: skip
 
     @property
@@ -152,6 +155,19 @@ class SearchResult(Answer):
         if settled.user_buffers and plan.sequence_parallel:
             plan = replace(plan, tp_comm_overlap=True)  # as the stack has done
         return emitted(form, space.model, plan, space.named, space.topology, space.stack)
+
+    def _beyond(self) -> Iterator[str]:
+        """Say which choices no argument of the framework expresses, and the time that they save."""
+        if self.beyond is not None:
+            plan, time = self.beyond.plan, self.beyond.step_time
+            words = (f"{name}={word}" for name, word in outside(self.space, plan).items())
+            lost = self.recommended.step_time / time - 1.0
+            way = "longer" if lost >= 0.0 else "less"
+            yield (
+                f"no argument of {self.space.capabilities.name} expresses {', '.join(words)}; "
+                f"without this limit the search recommends {in_words.plan_text(plan)}. It takes "
+                f"{human_seconds(time)}, simulated; the layout written takes {abs(lost):.1%} {way}"
+            )
 
     def _row(self, layout: Layout, rank: int) -> dict[str, Any]:
         result = plain(layout.result) if layout.result is not None else {}

@@ -1,15 +1,17 @@
 """`sim.plan`: the fastest layouts of a model that fit on a cluster."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from sim import kind
 from sim.analysis.executors import Jobs
 from sim.analysis.search.answer import SearchResult
-from sim.analysis.search.choices.named import parsed
+from sim.analysis.search.choices.named import outside, parsed
 from sim.analysis.search.search import BEST, WITHIN, search
 from sim.analysis.search.space import Space, space
 from sim.config import catalog
+from sim.config.errors import InputError
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.interface.frameworks.jobs import emitted, searched, stack_of
@@ -47,30 +49,53 @@ def plan(
     text that `sim plan --only` takes ("zero=1,3") or as a mapping. Layouts that take up to `within`
     times as long as the best are kept. `jobs` is a number of processes, or the address of a Dask
     scheduler. `price` is a GPU's rent such as "2 USD/h" and replaces the topology's. The `stack`
-    runs the job; without it, the stack of the `framework`, or Megatron-Core. Only values that the
-    framework's arguments can express are searched, unless `only` says otherwise. The fastest `best`
-    layouts are played in full. Raises `InputError`, and `FitError` where no layout fits into
-    memory.
+    runs the job; without it, the stack of the `framework`, or Megatron-Core. The answer has only
+    layouts that the framework's arguments can express, unless `only` says otherwise. If they cannot
+    express the layout recommended without a framework, a note says how much slower the answer is.
+    The fastest `best` layouts are played in full. Raises `InputError`, and `FitError` where no
+    layout fits into memory.
     """
     own, told = stack_of(framework), parsed(searched(framework), "--emit")
-    where = space(
+    asked = parsed(_texts(only), "--only")
+    spaces = partial(
+        space,
         model,
         topology,
         gpus=gpus,
         global_batch=global_batch,
         stack=own or USUAL if stack is None else stack,
-        framework=own,
         precision=precision,
         seq=seq,
-        only=told | parsed(_texts(only), "--only"),
-        untold=told,
         without=parsed(_texts(without), "--without"),
         price=price,
     )
-    if framework:
+    found, look = None, partial(search, jobs=jobs, best=best, within=within)
+    where = free = spaces(only=asked)
+    if told:
+        where = spaces(only=told | asked, untold=told, framework=own)
         _refuse_untellable(framework, where)
-    found = search(where, jobs=jobs, best=best, within=within)
+        found = _expressed(where, free, look)
+    found = found or look(where)
     return replace(found, beside=tuple(_faster(found)))
+
+
+def _expressed(
+    where: Space, free: Space, look: Callable[[Space], SearchResult]
+) -> SearchResult | None:
+    """Return the answer to the `free` search, with only the layouts of a framework's space. If the
+    recommended layout is none of them, return the answer of that space, and the layout as
+    `beyond`; return None if no layout of the free search fits."""
+    try:
+        found = look(free)
+    except InputError:
+        return None  # the search of the framework's space says why
+    if outside(where, found.recommended.plan):
+        return replace(look(where), beyond=found.recommended)
+    own, every = (
+        tuple(layout for layout in layouts if not outside(where, layout.plan))
+        for layouts in (found.best, found.layouts)
+    )
+    return replace(found, space=where, best=own or (found.recommended,), layouts=every)
 
 
 def _faster(found: SearchResult) -> Iterator[Result]:

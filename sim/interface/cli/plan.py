@@ -49,7 +49,7 @@ from sim.interface.frameworks.names import LOOPS, NAMES
 @click.option(
     "--emit",
     type=click.Choice([*NAMES, *LOOPS, "toml"]),
-    help="Print the best layout that a framework supports as its own file; toml: a [plan] table.",
+    help="Print the recommended layout as a file of a framework; toml: a [plan] table.",
 )
 @options.LIMIT
 def plan(

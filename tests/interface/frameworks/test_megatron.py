@@ -28,6 +28,7 @@ from sim.model.reading import load, model_of
 from sim.model.transformer import Transformer
 from sim.parallel.plan import Plan
 from sim.parallel.resolved import lacking
+from sim.parallel.schedule import entry
 
 
 def given_to(model: Transformer, plan: Plan) -> str:
@@ -283,8 +284,10 @@ def test_what_is_searched_for_a_framework_can_be_told(framework: str) -> None:
                 plan = replace(plan, **{name: value})
             if name == "sequence_parallel":
                 plan = replace(plan, tp=2)
-            if name in ("schedule", "order", "recompute", "zero") or framework == "nanotron":
+            if name in ("order", "recompute", "zero") or framework == "nanotron":
                 plan = replace(plan, interleave=1)
+            if name == "schedule":
+                plan = replace(plan, interleave=entry(word).chunks or 2)
             assert emitted(framework, load("llama3-8b"), plan, "llama3-8b")[1] == [], (name, word)
 
 

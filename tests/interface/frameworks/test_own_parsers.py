@@ -91,7 +91,13 @@ def test_accelerate_s_own_loader_takes_the_file(tmp_path: Path) -> None:
 WORDS: dict[str, Any] = {
     "gpus": 64,
     "global_batch": 64,
-    "only": {"tp": ["1", "4"], "pp": ["1"], "cp": ["1"], "recompute": ["none"]},
+    "only": {
+        "tp": ["1", "4"],
+        "pp": ["1"],
+        "cp": ["1"],
+        "recompute": ["none"],
+        "microbatch": ["1"],
+    },
     "jobs": 1,
     "best": 1,
 }

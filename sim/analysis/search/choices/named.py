@@ -23,6 +23,16 @@ def said(space: Space, plan: Plan) -> dict[str, str]:
     return {name: word for name, word in own.items() if word}
 
 
+def outside(space: Space, plan: Plan) -> dict[str, str]:
+    """Return the choices of a layout that a space does not have."""
+    return {
+        name: word
+        for name, word in said(space, plan).items()
+        if word not in space.only.get(name, (word,))
+        or (name not in space.only and space.lacks(name, word))
+    }
+
+
 def not_tried(
     space: Space, plans: Iterable[Plan]
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:

@@ -207,7 +207,7 @@ def _write_context(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 # The choices of a search that Megatron-LM's arguments can express.
-SEARCH = ("schedule=1f1b", "zero=0,1", "dp_replicate=1", "offload=none")
+SEARCH = ("schedule=1f1b,interleaved", "zero=0,1", "dp_replicate=1", "offload=none")
 
 LAYOUT: tuple[Entry, ...] = (
     Value("tensor-model-parallel-size", "plan.tp", default=1),
