@@ -4,6 +4,7 @@ mistake is one line, as for a file."""
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache, wraps
+from importlib import import_module
 from inspect import Parameter, signature
 from os import PathLike
 from types import GenericAlias, NoneType, UnionType
@@ -46,15 +47,16 @@ def checked_call(function: Callable[..., T], name: str) -> Callable[..., T]:
                 kind = GenericAlias(tuple, (kind, ...))
             if known[key].kind is not Parameter.VAR_KEYWORD and value is not known[key].default:
                 plain = value.tolist() if type(value).__module__ == "numpy" else value
-                _refuse_value(plain, kind, name, key)
-                given.arguments[key] = plain
+                given.arguments[key] = _accepted(plain, kind, name, key)
         return function(*given.args, **given.kwargs)
 
     return checked
 
 
-def _refuse_value(value: Any, kind: Any, name: str, key: str) -> None:
-    """Raise `InputError` for a value that does not fit its annotation."""
+def _accepted(value: Any, kind: Any, name: str, key: str) -> Any:
+    """A value that fits its annotation, or that such a text means. Raises `InputError`."""
+    if isinstance(value, str) and not _fits(value, kind):
+        value = import_module("sim.config.meant").read(value, kind, name, key)
     if get_origin(kind) is Literal and value not in get_args(kind):
         fault = f"{key} = {gate.shown(value)} is not known"
         raise InputError(name, fault, nearest(str(value), list(map(str, get_args(kind)))))
@@ -62,6 +64,7 @@ def _refuse_value(value: Any, kind: Any, name: str, key: str) -> None:
     if not _fits(value, kind):
         fault = f"{key} = {gate.shown(value)} is not {_words(kind)}"
         raise InputError(name, fault, f"see help({name})")
+    return value
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -469,11 +469,10 @@ def refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
         raise InputError(where, what, "write the true value")
     if not wanted or type(value) in wanted:
         return
-    words = " or ".join(word for plain, word in WORDS.items() if plain in wanted)
-    shown = gate.shown(value)
-    raise InputError(
-        where, f"{key} = {shown} is not {words}", f"write {key} = {_sample(wanted, value)}"
-    )
+    named = wanted - {int} if float in wanted else wanted
+    words = " or ".join(word for plain, word in WORDS.items() if plain in named)
+    fault = f"{key} = {gate.shown(value)} is not {words}"
+    raise InputError(where, fault, import_module("sim.config.meant").remedy(key, value, wanted))
 
 
 @cache
@@ -492,16 +491,6 @@ def _plain_types(kind: Any) -> frozenset[type]:
     if get_origin(kind) is tuple:
         return _plain_types(get_args(kind)[0])
     return frozenset((float, int) if kind is float else {kind} & WORDS.keys())
-
-
-def _sample(wanted: frozenset[type], value: Any) -> str:
-    """An example of the right type: 4 where 4.0 was written, otherwise a fixed example."""
-    if int in wanted and isinstance(value, float) and value.is_integer() and 0 < value < 1e12:
-        return str(int(value))
-    for plain, sample in ((int, "4"), (float, "0.5"), (bool, "true")):
-        if plain in wanted:
-            return sample
-    return '"..."'
 
 
 # Pydantic's names for members of a union in the place of a fault; they are not keys of files.

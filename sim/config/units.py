@@ -161,9 +161,13 @@ class Spoken(Unit):
         super().__init__("")
 
     def read(self, value: Any) -> float:
-        return gate.number_in(str(value))
+        try:
+            return gate.number_in(str(value))
+        except ValueError as error:
+            raise ValueError(f"{error}; write it like 300e9 or '15T'") from None
 
 
+Number = Annotated[float, Spoken()]
 Bytes = Annotated[float, Unit("B", positive=False)]
 Seconds = Annotated[float, Unit("s", positive=False)]
 PositiveSeconds = Annotated[float, Unit("s")]

@@ -7,7 +7,7 @@ from sim.config.bounds import Gt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.schema import section
-from sim.config.units import BytesPerSecond, Spoken
+from sim.config.units import BytesPerSecond, Number
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model.model import Model
@@ -73,7 +73,7 @@ class BaseScenario(Checked):
     topology: str | Topology
     stack: str | Stack = ""
     gpus: Annotated[int, Gt(0)] | None = None
-    tokens: Annotated[float, Spoken()] | None = None
+    tokens: Number | None = None
     checkpoints: Checkpoints | None = None
     loader: Loader | None = None
     straggler: tuple[Straggler, ...] = ()

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import sim
+from sim.config.calls import checked_call
 from sim.config.errors import InputError
+from sim.config.units import Number, PositiveSeconds
 
 FUNCTIONS = {  # with arguments that would do
     "budget": ("gpt3-175b-cost",),
@@ -114,6 +116,19 @@ def test_sizes_are_bytes_or_texts_as_the_command_takes_them() -> None:
 
     assert sizes("1 KiB") == sizes(1024) == sizes(np.float64(1024)) == [1024.0]
     assert sizes("1KiB..4KiB") == sizes(["1 KiB", 2048, "4 KiB"]) == [1024.0, 2048.0, 4096.0]
+
+
+def test_numbers_and_times_are_read_from_texts_as_the_command_reads_them() -> None:
+    def asked(tokens: Number | None, deadline: PositiveSeconds = 1.0) -> tuple[Any, Any]:
+        return tokens, deadline
+
+    call = checked_call(asked, "asked")
+    assert call("15T") == call(15e12) == (15e12, 1.0)  # type: ignore[arg-type]
+    assert call(2, "3 weeks") == (2, 21 * 86400.0)  # type: ignore[arg-type]
+    with pytest.raises(
+        InputError, match=r"sim\.cost: tokens: \"many\" is no number; write it like"
+    ):
+        sim.cost("gpt3-175b-cost", tokens="many")  # type: ignore[attr-defined,arg-type]
 
 
 def test_checked_dataclasses_are_pickled_and_numbers_of_numpy_are_numbers() -> None:

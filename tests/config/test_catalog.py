@@ -115,7 +115,7 @@ def test_plain_data_becomes_the_dataclass_that_it_describes() -> None:
         ({"wheels": [{"spoke": 2}]}, "cart.toml, wheels.0: unknown key 'spoke'; did you mean"),
         ({"spare": {"spoke": 2}}, "cart.toml, spare: unknown key 'spoke'; did you mean"),
         ({"wheels": [{}]}, "cart.toml, wheels.0: spokes is missing; add spokes = ..."),
-        ({"horses": "2"}, 'cart.toml: horses = "2" is not a whole number; write horses = 4'),
+        ({"horses": "2"}, 'cart.toml: horses = "2" is not a whole number; write horses = 2'),
         ({"horses": 2.0}, "horses = 2.0 is not a whole number"),
         ({"horses": True}, "horses = true is not a whole number"),
         ({"covered": 1}, "covered = 1 is not true or false; write covered = true"),
@@ -125,7 +125,7 @@ def test_plain_data_becomes_the_dataclass_that_it_describes() -> None:
         ({"loads": 1}, "loads"),
         (
             {"prices": {"hay": "3"}},
-            'cart.toml, prices: hay = "3" is not a whole number or a number',
+            'cart.toml, prices: hay = "3" is not a number; write hay = 3',
         ),
         (
             {"spare": {"spokes": 3, "size": float("nan")}},

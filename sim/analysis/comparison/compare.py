@@ -7,6 +7,7 @@ from typing import Any
 from sim.analysis.comparison.cases import Job, cases, prepared
 from sim.analysis.comparison.comparison import Comparison
 from sim.config.errors import InputError
+from sim.config.units import Number
 from sim.scenario.settings import Settings, settings_of
 
 
@@ -15,7 +16,7 @@ def compare(
     settings: Settings = (),
     price: str | None = None,
     target: float | None = None,
-    tokens: float | None = None,
+    tokens: Number | None = None,
     task: Any = None,
     seeds: int = 1,
 ) -> Comparison:

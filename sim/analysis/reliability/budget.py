@@ -27,7 +27,7 @@ from sim.analysis.reliability.saving import stopped
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
-from sim.config.units import DAY, HOUR
+from sim.config.units import DAY, HOUR, Number, PositiveSeconds
 from sim.engine.training_run import durations
 from sim.kind import Setup
 from sim.parallel.mesh import axes
@@ -121,9 +121,9 @@ class Budget(Answer):
 def budget(
     scenario: str | PathLike[str] | BaseScenario,
     *,
-    tokens: float | None = None,
-    deadline: float | None = None,
-    money: float | None = None,
+    tokens: Number | None = None,
+    deadline: PositiveSeconds | None = None,
+    money: Number | None = None,
     failures: str | None = None,
     chance: float = 0.9,
     price: str | None = None,
@@ -132,10 +132,11 @@ def budget(
     """Predict when a scenario has trained on its tokens, or on `tokens`, with `settings` applied.
 
     `failures` is a table of interruptions as `sim goodput` takes it; None means no failures.
-    Settings such as "recovery.restart=10 min" change the table. With a `deadline` (s), the answer
-    has the fewest GPUs that meet it with this `chance`. The layout stays the scenario's with more
-    or fewer replicas, and the batch is the nearest that the replicas divide. With `money`
-    (dollars), the answer has the numbers of GPUs whose rent stays within it. Raises `InputError`.
+    Settings such as "recovery.restart=10 min" change the table. With a `deadline` (s, or a text
+    such as "3 weeks"), the answer has the fewest GPUs that meet it with this `chance`. The layout
+    stays the scenario's with more or fewer replicas, and the batch is the nearest that the replicas
+    divide. With `money` (dollars), the answer has the numbers of GPUs whose rent stays within it.
+    Raises `InputError`.
     """
     if not 0.0 < chance < 1.0:
         raise InputError("--chance", f"{chance:g} is no chance", "give a share such as 90%")

@@ -16,7 +16,7 @@ from sim import kind
 from sim.analysis.reliability.saving import stopped
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import DAY, HOUR
+from sim.config.units import DAY, HOUR, Number
 from sim.hardware.cluster.topology import Topology
 from sim.results.answer import Answer, Inputs
 from sim.results.likely import Likely, Pace
@@ -136,16 +136,16 @@ def check_update(tokens: float, pace: Pace) -> None:
 def cost(
     scenario: str | PathLike[str] | BaseScenario,
     *,
-    tokens: float | None = None,
+    tokens: Number | None = None,
     price: str | None = None,
-    goodput: float = 1.0,
+    goodput: Number = 1.0,
     settings: Settings = (),
 ) -> TrainingCost:
     """Predict the cost of a scenario's token budget, or of `tokens`, with `settings` applied.
 
     `price` is a GPU's rent such as "2 USD/h" and replaces the topology's; `goodput` is the share of
-    the time that is productive. Raises `InputError`, also where neither the scenario nor `tokens`
-    gives a number of tokens.
+    the time that is productive. Numbers may be texts such as "15T". Raises `InputError`, also where
+    neither the scenario nor `tokens` gives a number of tokens.
 
     >>> answer = cost("gpt3-175b-cost", price="2 USD/h", goodput=0.9)
     >>> answer.dollars == 2 * answer.gpu_hours, answer.inputs.price
