@@ -74,7 +74,7 @@ class Answer:
     view: ClassVar[str]
     picture: ClassVar[str] = ""  # no picture
     pictures: ClassVar[Mapping[str, str]] = {}
-    report: ClassVar[str] = ""
+    report: ClassVar[str] = "sim.interface.page.answer"
     comparison: ClassVar[str] = ""
     unwritten: ClassVar[tuple[str, ...]] = ()
     derived: ClassVar[Mapping[str, str]] = {}

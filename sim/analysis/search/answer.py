@@ -17,6 +17,7 @@ from sim.interface.frameworks.jobs import emitted
 from sim.model.counts import model_flops
 from sim.parallel.plan import EffectivePlan
 from sim.results.answer import Answer, Inputs, plain
+from sim.results.formatting import several
 from sim.results.result import Result
 from sim.scenario.scenario import Scenario
 from sim.uncertainty.intervals import faster
@@ -88,6 +89,12 @@ class SearchResult(Answer):
             price=str(space.topology.price or ""),
             notes=(*space.model.notes, *self._beyond()),
         )  # fmt: skip
+
+    @property
+    def title(self) -> str:
+        space = self.space
+        place = f"{several(space.gpus, 'GPU')} of {space.topology.name}"
+        return f"Layouts of {space.named} on {place}"
 
     @property
     def evaluated(self) -> int:

@@ -1,11 +1,13 @@
 """The document of an answer, made by the `view` that its class names."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sim.interface.document import terminal
 from sim.interface.document.nodes import Document, Sentence
-from sim.results.answer import function_of
+from sim.results.answer import Inputs, function_of
+from sim.results.formatting import several
 
 if TYPE_CHECKING:
     from sim.results.answer import Answer
@@ -16,6 +18,22 @@ def document(answer: "Answer") -> Document:
     seen: Document = function_of(answer.view, "view")(answer)
     notes = tuple(Sentence(note, "note") for note in answer.noted)
     return replace(seen, nodes=(*notes, *seen.nodes))
+
+
+def headed(answer: "Answer") -> Document:
+    """Return the document for a file of its own: a heading, then the job that was asked about."""
+    seen = document(answer)
+    title = seen.title or answer.title or seen.line
+    return replace(seen, title=title, nodes=(*map(Sentence, _job(answer)), *seen.nodes))
+
+
+def _job(answer: "Answer") -> Iterator[str]:
+    """Yield the model, the cluster, the software and the batch of an answer about a single job."""
+    inputs = answer.get("inputs")
+    if isinstance(inputs, Inputs) and inputs.model and inputs.cluster:
+        place = f"{several(inputs.gpus, 'GPU')} of {inputs.cluster} ({inputs.device})"
+        step = ", ".join(filter(None, (inputs.precision, inputs.step)))
+        yield f"{inputs.model} on {place}; {step}"
 
 
 def text(answer: "Answer") -> str:

@@ -17,7 +17,7 @@ const charts = (() => {
     link.click();
     URL.revokeObjectURL(link.href);
   };
-  const models = (of) => [...Bokeh.documents].flatMap((doc) => doc.roots()).flatMap((root) => [...root.references()])
+  const models = (of) => [...globalThis.Bokeh?.documents ?? []].flatMap((doc) => doc.roots()).flatMap((root) => [...root.references()])
     .filter((model) => of in model.attributes || model.type === of);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const paint = (black) => {

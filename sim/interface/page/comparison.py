@@ -31,7 +31,6 @@ def page(compared: Comparison, files: Sequence[str]) -> str:
         document(title, best, *_sections(compared, files)),
         subtitle=compared.title,
         numbers=compared.to_dict(),
-        command="sim compare",
     )
 
 

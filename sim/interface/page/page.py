@@ -25,9 +25,8 @@ def html(
     subtitle: str,
     numbers: Mapping[str, Any],
     columns: Mapping[str, Any] | None = None,
-    command: str = "sim run",
 ) -> str:
-    """Return a page. `numbers` are the JSON that `command` writes. `columns` has the answers that
+    """Return a page. `numbers` are the JSON that the command writes. `columns` has the answers that
     the page's sliders look up."""
     library = Resources(mode="inline", components=["bokeh"])  # no widgets: the page has HTML's own
     shown = list(charts(document))
@@ -39,8 +38,7 @@ def html(
             subtitle=subtitle,
             numbers=_timeless(numbers),
             columns=columns,
-            command=command,
-            library="\n".join(library.js_raw),
+            library="\n".join(library.js_raw) if shown else "",
             figures=embedded(shown),
             places=places(shown),
         )

@@ -1,6 +1,5 @@
 """Write an answer as a file: an interactive page, a document for a paper, a table, or JSON."""
 
-import html as texts
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
-from sim.interface.document import answers
+from sim.interface.document import answers, terminal
 from sim.interface.document.latex import latex
 from sim.interface.document.markdown import markdown
 from sim.interface.page import SUFFIXES
@@ -30,11 +29,7 @@ def write(answer: Answer, path: Path) -> None:
 def html(answer: Answer) -> str:
     """Return the page of an answer, with the files that were read within the surrounding
     `reads.recorded` block."""
-    if answer.report:
-        return str(function_of(answer.report, "page")(answer, reads.so_far()))
-    title = texts.escape(answers.line(answer))
-    head = f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>'
-    return f"{head}\n<body>{answers.html(answer)}</body></html>\n"
+    return str(function_of(answer.report, "page")(answer, reads.so_far()))
 
 
 def _csv(answer: Answer) -> str:
@@ -47,9 +42,9 @@ def _csv(answer: Answer) -> str:
 
 _FORMS: dict[str, Callable[[Any], str]] = {
     ".html": html,
-    ".md": lambda answer: markdown(answers.document(answer)),
-    ".tex": lambda answer: latex(answers.document(answer)),
-    ".txt": lambda answer: f"{answer}\n",
+    ".md": lambda answer: markdown(answers.headed(answer)),
+    ".tex": lambda answer: latex(answers.headed(answer)),
+    ".txt": lambda answer: f"{terminal.text(answers.headed(answer))}\n",
     ".csv": _csv,
     ".json": lambda answer: json.dumps(answer.to_dict()) + "\n",
 }

@@ -265,8 +265,8 @@ _ASKS: Mapping[str, Callable[[BaseScenario], bool]] = {
 
 
 def _page(answer: JobAnswer) -> ModuleType:
-    """Return the module of an answer's page; default: the page for all kinds of answers."""
-    return import_module(answer.report or "sim.interface.page.answer")
+    """Return the module of an answer's page."""
+    return import_module(answer.report)
 
 
 # --- Questions that take longer -------------------------------------------------------------------

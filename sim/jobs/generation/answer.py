@@ -64,7 +64,6 @@ class Generated(JobAnswer):
 
     view = "sim.interface.views.generation"
     picture = "sim.interface.plots.generation"
-    report = "sim.interface.page.answer"
     comparison = "sim.analysis.comparison.figures:FigureComparison"
     unwritten = ("timeline",)
     derived: ClassVar[Mapping[str, str]] = {

@@ -73,7 +73,6 @@ class MultiJobAnswer(JobAnswer):
 
     view = "sim.interface.views.multi_job"
     picture = "sim.interface.plots.multi_job"
-    report = "sim.interface.page.answer"
     unwritten = ("timeline",)
 
     jobs: tuple[JobRow, ...]

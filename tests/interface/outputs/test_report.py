@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sim import run
+from sim import cost, plan, run
 from sim.config.units import human_bytes, human_seconds
 from sim.interface.cli.main import main
 from sim.interface.page import report
@@ -291,6 +291,38 @@ def test_a_page_of_a_result_alone_says_that_its_files_are_not_known(tmp_path: Pa
     page = tmp_path / "page.html"
     report.write(run("gpt2-one-gpu"), page)
     assert "its files are not known" in page.read_text()
+
+
+@pytest.mark.parametrize("ending", ["html", "md", "tex", "txt"])
+def test_a_file_of_a_search_or_a_cost_begins_with_the_job_that_it_is_about(
+    tmp_path: Path, ending: str
+) -> None:
+    only = ["tp=1", "pp=1", "cp=1", "zero=1", "recompute=none", "microbatch=1"]
+    best = plan("gpt2-124m", "dgx-a100-hdr", gpus=8, global_batch=32, only=only)
+    for number, answer in enumerate((best, cost("megatron-39b", tokens=1e12))):
+        file, given = tmp_path / f"{number}.{ending}", answer.inputs
+        report.write(answer, file)
+        above = file.read_text().partition("tokens an update")[0].rpartition("<h1>")[2]
+        assert given is not None
+        named = (given.model, given.cluster, f"{given.gpus} GPUs", f"{given.batch:,} sequences of")
+        assert all(word in above for word in named)
+        assert len(above) < 600
+
+
+@pytest.mark.long
+def test_a_table_of_many_layouts_is_not_wider_than_the_window(browser: Any, folder: Path) -> None:
+    page = folder / "plan.html"
+    words = ["gpt2-1.5b", "dgx-a100-hdr", "--gpus=16", "--global-batch=32", "--only=zero=1"]
+    result = CliRunner().invoke(main, ["plan", *words, "--report", str(page)])
+    assert result.exit_code == 0, result.output
+    opened = Opened(browser, page)
+    wide = "document.documentElement.scrollWidth <= innerWidth"
+    assert opened.page.evaluate(wide)
+    opened.page.set_viewport_size({"width": 1400, "height": 900})
+    parts = "[...document.querySelectorAll('.scroll')]"
+    assert opened.page.evaluate(f"{parts}.every(part => part.scrollWidth <= part.clientWidth)")
+    assert not opened.troubles
+    opened.close()
 
 
 @pytest.mark.long
