@@ -105,14 +105,24 @@ def _first(space: Space) -> Candidate | None:
 
 
 _FRUGAL = {"microbatch": "1", "schedule": "1f1b", "interleave": "1", "recompute": "full"}
+_TOGETHER = ("schedule", "interleave")
 
 
 def _frugal(space: Space) -> Space:
-    """Return the space with free choices held at the values that take least memory, if
-    available."""
+    """Return the space with free choices held at the values that take least memory, if available.
+    1F1B has a single chunk on each stage: the schedule and `interleave` are held together."""
+
+    def allowed(name: str) -> bool:
+        word = _FRUGAL[name]
+        return word in space.only.get(name, (word,)) and word not in space.without.get(name, ())
+
+    apart = () if all(map(allowed, _TOGETHER)) else _TOGETHER
     free = {
         name: (word,)
         for name, word in _FRUGAL.items()
-        if name not in space.only and name not in space.without and not space.lacks(name, word)
+        if name not in apart
+        and name not in space.only
+        and name not in space.without
+        and not space.lacks(name, word)
     }
     return replace(space, only={**space.only, **free})

@@ -13,8 +13,9 @@ from itertools import chain
 
 from sim.analysis import executors
 from sim.analysis.search.answer import SearchResult
+from sim.analysis.search.choices.named import choices
 from sim.analysis.search.enlarging import most_gpus, remedies
-from sim.analysis.search.layouts import Pruned, meshes
+from sim.analysis.search.layouts import Pruned, meshes, passes
 from sim.analysis.search.simplicity import score
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout, Standings
@@ -189,6 +190,11 @@ def _rank(layout: Layout) -> tuple[float, float, str]:
     return layout.step_time, layout.memory, str(layout.plan)
 
 
+def _divides(space: Space) -> bool:
+    """Return whether a space has any layout, fitting or not."""
+    return any(True for mesh in meshes(space, Pruned()) for _ in passes(space, mesh))
+
+
 def _nothing(space: Space, pruned: Pruned, tried: Sequence[Sequence[Mesh]]) -> InputError:
     """Return the error that says why no layout was evaluated on the meshes that were tried."""
     if pruned.memory:
@@ -201,10 +207,13 @@ def _nothing(space: Space, pruned: Pruned, tried: Sequence[Sequence[Mesh]]) -> I
     if refusal := next((own for mesh in every for own in mesh.layouts().refusals), None):
         fault = f"no layout of {gpus} GPUs suits the model: {refusal.what}"
         return InputError("sim plan", fault, refusal.remedy)
-    for name, words in space.only.items():
-        freed = replace(space, only={key: own for key, own in space.only.items() if key != name})
-        if meshes(freed, Pruned()) and not meshes(space, Pruned()):
-            fault = f"no layout of {gpus} GPUs for this model has {name} = {' or '.join(words)}"
+    names = () if _divides(space) else reversed([own.name for own in choices()])
+    for name in filter(space.only.__contains__, names):
+        others = {key: own for key, own in space.only.items() if key != name}
+        if _divides(replace(space, only=others)):
+            words = " or ".join(space.only[name])
+            beside = f" with {', '.join(others)} as --only names them" if others else ""
+            fault = f"no layout of {gpus} GPUs for this model has {name} = {words}{beside}"
             return InputError("sim plan, --only", fault, f"leave {name} out to see other values")
     most = f"in at most {MOST_MICROBATCHES:,} micro-steps"
     fault = f"no layout of {gpus} GPUs divides {batch} sequences {most}, and the model's layers"

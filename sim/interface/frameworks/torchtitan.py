@@ -276,7 +276,7 @@ FRAMEWORK = Framework(
     search=(
         f"schedule={','.join(_SCHEDULES.values())}",
         *("zero=0,3", "sequence_parallel=yes", "layers=even", "order=tp-cp-dp-pp", "etp=1"),
-        "interleave=2",
+        "interleave=1,2",
         f"recompute={','.join(MODES)}",
     ),
     completed=_completed,

@@ -15,6 +15,7 @@ import sim
 from sim.analysis.search import search as searching
 from sim.analysis.search.answer import SearchResult
 from sim.analysis.search.choices.named import choices, not_tried, parsed, said
+from sim.analysis.search.enlarging import remedies
 from sim.analysis.search.evaluate import pipelining
 from sim.analysis.search.in_words import plan_text
 from sim.analysis.search.layouts import Pruned, layouts, meshes, passes
@@ -540,6 +541,32 @@ def test_passes_that_reduce_gradients_on_the_compute_stream_are_searched() -> No
 
 FOUR = {"tp": ["1"], "pp": ["4"], "microbatch": ["1"], "recompute": ["none"], "layers": ["even"]}
 ASK: dict[str, Any] = {"gpus": 4, "global_batch": 4, "only": FOUR, "jobs": 1, "best": 1}
+
+
+def test_chunks_that_are_named_restrict_the_schedules_to_those_that_have_them() -> None:
+    def chunks(**only: tuple[str, ...]) -> set[int]:
+        job = small(pp=("4",), microbatch=("1",), **only)
+        return {plan.chunks for mesh in meshes(job, Pruned()) for plan in passes(job, mesh)}
+
+    assert chunks(interleave=("3",)) == {3}
+    assert chunks(interleave=("1", "3")) == {1, 3}
+    assert chunks(interleave=("2",), schedule=("zb-v", "1f1b", "interleaved")) == {2}
+    without = replace(small(pp=("4",)), without={"interleave": ("1",)})
+    assert 1 not in {plan.chunks for mesh in meshes(without, Pruned())
+                     for plan in passes(without, mesh)}  # fmt: skip
+
+
+def test_chunks_that_the_named_schedule_does_not_have_are_refused() -> None:
+    only = {**FOUR, "interleave": ["3"], "schedule": ["1f1b"]}
+    with pytest.raises(InputError, match=r"has interleave = 3 with .*, schedule as --only names"):
+        sim.plan("gpt2-774m", "dgx-h100-ndr", **{**ASK, "only": only})
+
+
+@pytest.mark.parametrize("held", [{"interleave": ("4",)}, {"schedule": ("interleaved",)}])
+def test_ways_to_make_an_interleaved_pipeline_fit_are_found(held: dict[str, Any]) -> None:
+    only = {"tp": ("1",), "pp": ("2",), "microbatch": ("1",), "recompute": ("none",), **held}
+    job = space("llama2-7b", "dgx-h100-ndr", gpus=2, global_batch=2, seq=8192, only=only)
+    assert remedies(job)[0].startswith("--only recompute=full fits")
 
 
 def test_a_framework_is_written_the_layout_that_is_recommended_without_it() -> None:

@@ -51,8 +51,13 @@ def _pipelined(plan: Plan) -> bool:
 
 
 def _schedules(space: Space, plan: Plan) -> Iterator[str]:
+    """Yield the schedules that take the microbatches, without those whose fixed number of chunks is
+    no number of `interleave` to try."""
+    only, without = space.only.get("interleave"), space.without.get("interleave", ())
     for name, entry in schedules.table().items():
-        if entry.takes(plan.pp, plan.microbatches):
+        chunks = str(entry.chunks)
+        tried = entry.chunks is None or ((not only or chunks in only) and chunks not in without)
+        if tried and entry.takes(plan.pp, plan.microbatches):
             yield name
 
 
