@@ -1,7 +1,7 @@
 """`sim.validate`: predictions compared with measured runs."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.analysis.executors import Jobs
@@ -11,8 +11,11 @@ from sim.analysis.validation.settings import NO_SETTINGS
 from sim.analysis.validation.validate import ValidatedTable
 from sim.analysis.validation.validate import validate as validated
 from sim.config.dataclass import dataclass
+from sim.config.errors import InputError
 from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings, settings_of
+
+_OTHER_UNIT = 500.0  # a factor that no wrong prediction explains, but a prefix of a unit (1000)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +34,9 @@ class Validation(Answer):
     view = "sim.interface.views.validation"
     picture = "sim.interface.plots.validation"
     unwritten = ("quiet", "covered")
-    derived: ClassVar[Mapping[str, str]] = {"tables": "summaries", "coverage": "coverage"}
+    derived: ClassVar[Mapping[str, str]] = {
+        "tables": "summaries", "coverage": "coverage", "warnings": "warnings",
+    }  # fmt: skip
 
     inputs: Inputs
     tables: tuple[ValidatedTable, ...]
@@ -47,6 +52,20 @@ class Validation(Answer):
         if not self.covered:
             return None
         return {**coverages.summary(self.covered), "kinds": coverages.kinds(self.tables)}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The rows whose figures seem to be in another unit than the table's."""
+        return tuple(
+            f"{table.name}, {run.id}: {column} is {factor} the prediction; is it in {unit}?"
+            for table in self.tables
+            for run in table.rows
+            for column, unit, error in (
+                ("step_time_s", "seconds", run.error),
+                ("memory_gb", "GiB", run.memory_error),
+            )
+            if error is not None and (factor := _other_unit(error))
+        )
 
     def to_frame(self) -> "pd.DataFrame":
         """Return every row with its prediction."""
@@ -80,7 +99,7 @@ def validate(
     A table is a name of `measurements/` or the path of a CSV; without arguments, all tables of
     `measurements/` are simulated. `settings` hold for every row. `stack_of` maps names of software
     to the stacks that run its rows. `coverage` also checks how often intervals hold rows that were
-    kept out of their evidence. Raises `InputError`.
+    kept out of their evidence. Raises `InputError`, also where no row can be simulated.
 
     >>> validate("zero_bubble", at_most=1, jobs=1).summaries[0]["rows"]
     1
@@ -88,6 +107,7 @@ def validate(
     changes = settings_of(settings)
     paths = [shipped.table(os.fspath(table)) for table in tables] or shipped.tables()
     found = validated(paths, settings=changes, stack_of=stack_of, at_most=at_most, jobs=jobs)
+    _check_simulated(found)
     mapped = {f"software.{name}": stack for name, stack in stack_of.items()}
     return Validation(
         inputs=Inputs(change={**changes, **mapped}),
@@ -95,3 +115,22 @@ def validate(
         covered=tuple(coverages.coverage(found)) if coverage else (),
         quiet=quiet,
     )
+
+
+def _check_simulated(tables: Sequence[ValidatedTable]) -> None:
+    rows = [run for table in tables for run in table.rows]
+    if rows and all(run.predicted is None for run in rows):
+        fault = f"none of {len(rows)} rows was simulated"
+        raise InputError(", ".join(table.name for table in tables), fault, rows[0].fault)
+
+
+def _other_unit(error: float) -> str:
+    """How many times the prediction a figure is, if another unit is likely; else nothing.
+
+    >>> _other_unit(1 / 1000 - 1), _other_unit(1000 - 1), _other_unit(0.5)
+    ('1,000 times', '1 / 1,000 of', '')
+    """
+    factor = 1.0 / (1.0 + error)
+    if factor >= _OTHER_UNIT:
+        return f"{factor:,.0f} times"
+    return f"1 / {1.0 / factor:,.0f} of" if factor <= 1.0 / _OTHER_UNIT else ""

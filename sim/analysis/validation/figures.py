@@ -151,11 +151,14 @@ def validate_figures(
     *tables: Path, settings: Settings = (), at_most: int | None = None
 ) -> FigureValidation:
     """Play every row of tables, or the first `at_most` rows of each, with settings. Raises
-    `InputError` for a table that no kind reads itself."""
+    `InputError` for a table that no kind reads itself, or where no row can be played."""
     rows = [(path.stem, row) for path in tables for row in list(_rows(path))[:at_most]]
     known: dict[str, Any] = {}
     runs = [run for table, row in counted(rows, total=len(rows), unit="row")
             for run in _runs(table, row, settings, known)]  # fmt: skip
+    if runs and all(run.predicted is None for run in runs):
+        fault, first = f"none of its {len(rows)} rows was simulated", runs[0]
+        raise InputError(", ".join(map(str, tables)), fault, f"{first.id}: {first.reason}")
     return FigureValidation(inputs=Inputs(), runs=tuple(runs))
 
 

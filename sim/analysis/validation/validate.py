@@ -59,6 +59,11 @@ class ValidatedRun:
     high: float | None = None
 
     @property
+    def fault(self) -> str:
+        """The id, and the reason without it."""
+        return f"{self.id}: {self.reason.removeprefix(self.id).lstrip(':, ')}"
+
+    @property
     def error(self) -> float | None:
         """predicted / measured - 1."""
         if self.measured is None or self.predicted is None:

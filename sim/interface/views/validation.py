@@ -50,6 +50,7 @@ def view(answer: Validation) -> Document:
         _repeats(tables),
         *(_changes(table, found) for table in tables if (found := changes.changes(table))),
         *(_coverage(answer) if answer.covered else ()),
+        *warnings(answer.warnings),
         line=f"{len(tables)} tables, {sum(len(table.rows) for table in tables)} rows",
     )
 
@@ -78,12 +79,8 @@ def _left_out(tables: Sequence[ValidatedTable]) -> Section | None:
     left_out = [(table, run) for table in tables for run in table.rows if run.reason]
     if not left_out:
         return None
-    lines = (f"  {table.name}, {run.id}: {_without_id(run)}" for table, run in left_out)
+    lines = (f"  {table.name}, {run.fault}" for table, run in left_out)
     return section(f"not simulated ({len(left_out)} rows):", *map(Sentence, lines))
-
-
-def _without_id(run: ValidatedRun) -> str:
-    return run.reason.removeprefix(run.id).lstrip(":, ")
 
 
 def _summaries(tables: Sequence[ValidatedTable]) -> Section:

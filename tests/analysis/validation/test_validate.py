@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from sim.analysis.validation.answer import Validation
+from sim.analysis.validation.answer import validate as predictions
 from sim.analysis.validation.errors import naive_mape, summary
 from sim.analysis.validation.table import REQUIRED, records
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable, validate
@@ -87,6 +88,28 @@ def test_rows_that_cannot_be_simulated_are_told_with_the_reason(tmp_path):
     assert "not simulated (2 rows)" in shown
     assert "no schedule named 'zb-9p'" in shown
     assert "no topology named 'moon'" in shown
+
+
+def test_a_table_without_a_simulated_row_is_refused(tmp_path):
+    path = table(tmp_path, {"id": "who", "cluster": "moon"}, {"id": "zb", "schedule": "zb-9p"})
+    said = "^runs: none of 2 rows was simulated; who: .*no topology named 'moon'"
+    with pytest.raises(InputError, match=said):  # which ends the command with 2
+        predictions(path, jobs=1)
+
+
+def test_a_row_in_another_unit_is_pointed_at():
+    right, late = (
+        ValidatedRun(id=i, measured=2.0, predicted=p, at_peak=1.0) for i, p in [("a", 1), ("b", 9)]
+    )
+    milli = ValidatedRun(id="ms", measured=19_600.0, predicted=19.6, at_peak=9.0)
+    mega = ValidatedRun(id="MB", memory_measured=40e9, memory_predicted=40e6)
+    made = (right, milli, late, mega)
+    answer = Validation(inputs=Inputs(), tables=(ValidatedTable(name="t", rows=made),))
+    assert answer.warnings == (
+        "t, ms: step_time_s is 1,000 times the prediction; is it in seconds?",
+        "t, MB: memory_gb is 1,000 times the prediction; is it in GiB?",
+    )
+    assert answer.warnings[0] in str(answer)
 
 
 def test_a_run_that_did_not_fit_is_predicted_without_error(tmp_path):
