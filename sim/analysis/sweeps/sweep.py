@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _OF_POINT = 0.01  # s that the fastest point takes
 _TRIED = 64  # the most points with a value that are checked until one of them is right
 _TOGETHER = 128  # the most points that are played together
-_FIRST = 4  # points whose time says whether processes are worth their start
+_FIRST = 4  # points, done here, whose time says whether processes are worth their start
 _FEW = 32  # points for each process that are timed before the others are divided
 _START = 2.0  # s in which processes start; they must gain more
 _UNSEEN = 2.0  # the most seconds of work that are lost where a sweep is killed
@@ -174,6 +174,8 @@ def _new_rows(
     count = jobs if isinstance(jobs, int) else executors.cores()
     each = 0.0
     for number in (1, _FIRST, _FEW * count, len(points)):
+        if number == _FIRST and (isinstance(jobs, str) or each * _FIRST > _START):
+            continue  # processes gain by now, whatever the first point took for its imports
         part, points = points[:number], points[number:]
         if not part:
             return
@@ -182,7 +184,7 @@ def _new_rows(
         starts, began = range(0, len(part), size), time.perf_counter()
         tasks = [task(points=part[first : first + size]) for first in starts]
         gained = each * (len(part) + len(points)) * (1.0 - 1.0 / count)  # by processes that run
-        alone = not isinstance(jobs, str) and gained < _START
+        alone = number == _FIRST or (not isinstance(jobs, str) and gained < _START)
         yield from _of_tasks(tasks, 1 if alone else jobs)
         each = (time.perf_counter() - began) / len(part)
 

@@ -161,14 +161,14 @@ def test_samples_add_the_distribution_of_the_step(folder: Path) -> None:
 # The store.
 
 
+def never(*_: Any, **__: Any) -> None:
+    raise AssertionError("asked")
+
+
 def test_a_repeated_sweep_answers_from_the_store(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = swept(store=folder / "runs.db")
-
-    def never(*_: Any) -> None:
-        raise AssertionError("computed again")
-
     monkeypatch.setattr("sim.kind.figures", never)
     again = swept(store=folder / "runs.db")
     pd.testing.assert_frame_equal(first, again)  # wall-clock columns too
@@ -262,7 +262,31 @@ def test_two_sweeps_on_one_store_at_once_agree(folder: Path) -> None:
 # Executors.
 
 
-def test_one_process_and_two_give_the_same_answers(folder: Path) -> None:
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are started however little they gain, as many as are asked for."""
+    monkeypatch.setattr(sweep, "_START", 0.0)
+    monkeypatch.delenv("LOKY_MAX_CPU_COUNT", raising=False)
+
+
+@pytest.mark.usefixtures("processes")
+def test_one_process_and_two_give_the_same_answers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, tasks_of = [], sweep._of_tasks
+
+    def of_tasks(tasks: Any, jobs: Any) -> Any:
+        asked.append(jobs)
+        return tasks_of(tasks, jobs)
+
+    monkeypatch.setattr(sweep, "_of_tasks", of_tasks)
+    assert_alike(sweep.sweep("job.toml", GRID, jobs=2), swept())
+    assert asked.count(2) >= 2
+
+
+def test_a_few_quick_points_start_no_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "_START", 1e9)
+    monkeypatch.setattr("joblib.Parallel", never)
     assert_alike(sweep.sweep("job.toml", GRID, jobs=2), swept())
 
 

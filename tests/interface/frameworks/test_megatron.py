@@ -323,3 +323,28 @@ def test_interleaved_groups_that_stages_do_not_divide_are_written_and_read(frame
         imported(framework, text, gpus=16)
     even = emitted(framework, load("gpt3-175b"), replace(plan, global_batch=32), "gpt3-175b")[0]
     assert name not in even
+
+
+@pytest.mark.parametrize(
+    ("chunks", "changed", "found"),
+    [
+        ("--pipeline-model-parallel-layout Et|(t|)*6tL", {}, "8 is not what is simulated; give 4"),
+        ("--num-layers-per-virtual-pipeline-stage 1", {"global-batch": 10**9}, ""),
+        ("--num-layers-per-virtual-pipeline-stage 1", {"micro-batch": 0}, ""),
+        ("--num-layers-per-virtual-pipeline-stage 4", {}, ""),  # no layers for a second chunk
+    ],
+)
+def test_a_size_of_interleaved_groups_is_held_against_the_schedule(
+    chunks: str, changed: dict[str, int], found: str
+) -> None:
+    sizes = {"num-layers": 8, "hidden-size": 512, "num-attention-heads": 8, "seq-length": 512,
+             "pipeline-model-parallel-size": 4, "vocab-size": 32_000}  # fmt: skip
+    batches = {"micro-batch": 1, "global-batch": 16} | changed
+    words = [f"--{name} {size}" for name, size in sizes.items()]
+    words += [f"--{name}-size {size}" for name, size in batches.items()]
+    text = " ".join([*words, chunks, "--microbatch-group-size-per-virtual-pipeline-stage 8"])
+    if found:
+        with pytest.raises(InputError, match=found):
+            imported("megatron", text)
+    else:
+        assert imported("megatron", text).plan["schedule"] in ("1f1b", "interleaved")

@@ -18,6 +18,7 @@ from sim.interface.frameworks.arguments import (
 from sim.interface.frameworks.megatron import pipeline_layout
 from sim.parallel.schedules.flush import group_size
 
+_REPLICAS = 1 << 16  # more than any cluster has
 _GROUP = "microbatch-group-size-per-virtual-pipeline-stage"
 _SHARDING = {"optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
@@ -41,20 +42,22 @@ def _chunks(given: Given) -> dict[str, Any]:
         count = integer(given, "num-layers") // max(each, 1)
     else:
         count = integer(given, "num-virtual-stages-per-pipeline-rank", 1)
-    if count == 1:
-        return {"plan.schedule": "1f1b"}
-    own = {"plan.interleave": count, "plan.schedule": "interleaved"}
+    own: dict[str, Any] = {"plan.schedule": "1f1b"}
+    if count > 1:
+        own = {"plan.interleave": count, "plan.schedule": "interleaved"}
     return own | ({"group": integer(given, _GROUP)} if _GROUP in given else {})
 
 
 def completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
     """Return the keys without `group`, the size of groups of interleaved microbatches. Raises
     `InputError` for a size that the schedule of `sim` does not have."""
-    if (size := keys.pop("group", None)) is None:
-        return keys
+    size, microbatch = keys.pop("group", None), keys.get("plan.microbatch", 1)
+    if size is None or keys.get("plan.interleave", 1) == 1 or microbatch < 1:
+        return keys  # without interleaving Megatron-LM ignores the size
     stages, tp, cp = (keys.get(f"plan.{axis}", 1) for axis in ("pp", "tp", "cp"))
-    samples = keys.get("plan.global_batch", 1) // keys.get("plan.microbatch", 1)
-    replicas = range(1, samples // stages + 1)  # possible numbers, if GPUs are unknown
+    samples = keys.get("plan.global_batch", 1) // microbatch
+    most = min(samples // stages, _REPLICAS)
+    replicas = range(1, most + 1)  # possible numbers, if GPUs are unknown
     counts = [gpus // (stages * tp * cp)] if gpus else replicas
     need = {_group(stages, keys, max(count, 1)) for count in counts} or {stages}
     if size not in need:
