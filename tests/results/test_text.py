@@ -95,7 +95,8 @@ def test_the_headline_has_time_rates_and_utilisation():
         "7,300",
         "114 per GPU",
         "39.4 %",
-        "HFU 52.5 % counts executed FLOPs only, recomputation included",
+        "simulated; counts full, unmasked attention (PaLM); HFU 52.5 % counts executed FLOPs only, "
+        "recomputation included",
     ):
         assert fact in page
 

@@ -70,7 +70,7 @@ def _figures(result: Result) -> Iterator[Figure]:
     if result.mfu > 0:
         own, *others = result.mfu_of_peaks.items()
         peak = "".join(f", {percent(share)} of the {name} peak" for name, share in others)
-        attention = ", masked attention included" * (result.inputs.tokens != 1)
+        attention = "; counts full, unmasked attention (PaLM)" * (result.inputs.tokens != 1)
         used = (
             f"of the {own[0]} peak{peak}, simulated{attention}; "
             f"HFU {percent(result.hfu)} counts executed FLOPs only, recomputation included; "
