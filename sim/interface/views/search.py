@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sim.analysis.search.answer import SearchResult, slower
 from sim.analysis.search.choices.named import choices, not_tried, said
 from sim.analysis.search.in_words import plan_text
+from sim.analysis.search.layouts import Pruned, meshes
 from sim.analysis.search.simplicity import complications, score
 from sim.analysis.search.standings import Layout
 from sim.config.units import human_bytes, human_seconds
@@ -18,7 +19,6 @@ from sim.uncertainty.intervals import faster, told_apart
 
 _USUAL = ("tp", "pp", "dp", "microbatch")  # choices that every row shows
 _FIGURES = ("step", "simulated", "against it", "MFU", "memory", "bubble", "$/1e6 tok", "adds")
-_MOST = 12  # layouts that are inspected for choices that were not tried
 
 
 def view(search: SearchResult) -> Document:
@@ -114,7 +114,9 @@ def _beside(search: SearchResult, quicker: Result) -> str:
 
 
 def _left_out(search: SearchResult) -> Iterator[str]:
-    asked, lacking = not_tried(search.space, [own.plan for own in search.layouts[:_MOST]])
+    """Say which values were not tried. Meshes have values that no layout among the best has."""
+    sizes = meshes(search.space, Pruned())
+    asked, lacking = not_tried(search.space, [*sizes, *(own.plan for own in search.layouts)])
     if lacking:
         yield f"Left out because {search.space.capabilities.name} lacks it: {_choices(lacking)}."
     if asked:

@@ -569,6 +569,16 @@ def test_ways_to_make_an_interleaved_pipeline_fit_are_found(held: dict[str, Any]
     assert remedies(job)[0].startswith("--only recompute=full fits")
 
 
+def test_a_value_that_was_tried_on_slower_layouts_is_not_said_to_need_its_name() -> None:
+    """Balanced layers are tried with 1F1B; the only layout kept has chunks of equal size."""
+    only = {name: own for name, own in FOUR.items() if name != "layers"}
+    found = sim.plan("gpt2-774m", "dgx-h100-ndr", within=1.0, **{**ASK, "only": only})
+    assert [own.plan.layers for own in found.layouts] == [None]
+    (line,) = (own for own in page(found).splitlines() if own.startswith("Tried only if"))
+    assert "offload=optimizer" in line
+    assert "layers" not in line
+
+
 def test_a_framework_is_written_the_layout_that_is_recommended_without_it() -> None:
     """A pipeline of as many microbatches as stages, which interleaving makes 20 % faster."""
     free, told = (

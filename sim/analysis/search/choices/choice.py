@@ -1,6 +1,6 @@
 """One choice of a plan, and the values that a search tries."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from math import isqrt
 from typing import Any
 
@@ -49,16 +49,17 @@ class Choice:
         value = self.read(space, plan) if self.read else getattr(plan, self.name)
         return written(value) if value is not None and self.applies(plan) else ""
 
-    def tries(self, space: Space, plans: Sequence[Plan], word: str) -> bool:
-        """Return whether a word is tried unasked on some plan, or the choice applies to no plan."""
+    def tried(self, space: Space, plans: Iterable[Plan]) -> set[str] | None:
+        """Return the words that are tried unasked on some plan; None if the choice applies to no
+        plan."""
         there = [plan for plan in plans if self.applies(plan)]
-        values = (
-            (plan, value)
+        usual = (
+            written(value)
             for plan in there
             for value in self.possible(space, plan)
-            if written(value) == word
+            if self.usual(space, plan, value)
         )
-        return not there or any(self.usual(space, plan, value) for plan, value in values)
+        return set(usual) if there else None
 
     def check(self, values: Iterable[str], option: str) -> None:
         """Raise `InputError` for a word that stands for no value."""

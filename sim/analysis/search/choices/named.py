@@ -42,13 +42,14 @@ def not_tried(
     for choice in choices():
         if choice.name in space.only or choice.words is None:
             continue
-        tried = space.capabilities.tried.get(choice.name)
+        fixed = space.capabilities.tried.get(choice.name)
+        tried = choice.tried(space, some) if fixed is None else fixed
         for word in choice.words():
             if space.lacks(choice.name, word):
                 lacking.setdefault(choice.name, []).append(word)
-            elif word not in tried if tried is not None else not choice.tries(space, some, word):
+            elif tried is not None and word not in tried:
                 asked.setdefault(choice.name, []).append(word)
-        if choice.open and tried is None:
+        if choice.open and fixed is None:
             asked.setdefault(choice.name, []).append("modules, such as mlp+layernorm")
     return asked, lacking
 
