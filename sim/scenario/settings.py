@@ -148,10 +148,8 @@ FOLDER = "topologies/profiles"
 
 
 def setting_of(name: str) -> tuple[str, str]:
-    """Key and value of the setting that a profile stands for, given by name or path.
-
-    A device's profile holds times of kernels, a backend's profile constants of a collective
-    library. Raises `InputError` where the file is missing or holds neither."""
+    """Key and value of the setting that a profile stands for, given by name or path: times of a
+    device's kernels, or constants of a collective library. Raises `InputError` for another file."""
     path = catalog.find(FOLDER, name, where="--profile")
     keys = catalog.read(path).keys()
     if "backend" in keys:
@@ -159,4 +157,5 @@ def setting_of(name: str) -> tuple[str, str]:
     if "measurements" in keys:
         return "device.profile", name
     fault = "is the profile neither of a device nor of a collective library"
-    raise InputError(catalog.place(path), fault, "`sim calibrate` writes one")
+    spread = "errors of measured runs belong in topologies/validated/" * ("spreads" in keys)
+    raise InputError(catalog.place(path), fault, spread or "`sim calibrate` writes one")

@@ -36,6 +36,12 @@ def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
         setting_of(str(tmp_path / "here.toml"))
 
 
+def test_errors_of_measured_runs_are_told_from_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("spreads = []")
+    with pytest.raises(InputError, match="measured runs belong in topologies/validated"):
+        setting_of(str(tmp_path / "mine.toml"))
+
+
 def test_a_fabric_that_was_measured_slower_makes_a_longer_step(tmp_path: Path) -> None:
     path = tmp_path / "here.toml"
     path.write_text(FABRIC)

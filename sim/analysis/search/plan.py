@@ -12,6 +12,7 @@ from sim.analysis.search.search import BEST, WITHIN, search
 from sim.analysis.search.space import Space, space
 from sim.config import catalog
 from sim.config.errors import InputError
+from sim.config.stopping import so_far
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.interface.frameworks.jobs import emitted, searched, stack_of
@@ -76,7 +77,7 @@ def plan(
         _refuse_untellable(framework, where)
         found = _expressed(where, free, look)
     found = found or look(where)
-    return replace(found, beside=tuple(_faster(found)))
+    return replace(found, beside=tuple(so_far(_faster(found), least=0)))
 
 
 def _expressed(

@@ -62,8 +62,7 @@ def _mistakes() -> Iterator[None]:
         kind = _TooBig if isinstance(error, FitError) else _Mistake
         raise kind(str(error)) from None
     except KeyboardInterrupt:
-        kept = "what was written or stored stays; the same command goes on from a store"
-        raise _Stopped(f"stopped; {kept}") from None
+        raise _Stopped("stopped before there was a result; files that were written stay") from None
     except RecursionError:
         raise _Mistake("sim: tables are nested too deep; write them flatter") from None
     except click.exceptions.NoArgsIsHelpError:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 @answers("Draw predicted against measured", "--plot")
 @output("--rows", (".csv",), "Write every row's prediction")
-@output("--spread", (".toml",), "Write the errors of the tables, from which intervals follow")
+@output(
+    "--spread", (".toml",), "Write the errors; in topologies/validated/ they correct predictions"
+)
 @output("--page", (), "Write every row, with pictures, as pages of Markdown")
 @click.option("--coverage", is_flag=True, help="Count held-out rows within intervals.")
 @click.option("--ablation", is_flag=True, help="Switch each mechanism off in turn.")

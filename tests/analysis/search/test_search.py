@@ -320,6 +320,35 @@ def test_a_search_that_is_stopped_before_it_knows_any_layout_has_none(
         search(small(), jobs=1)
 
 
+PLAN = ("plan", "gpt2-124m", "dgx-a100-hdr", "--gpus=8", "--global-batch=32", "--only=tp=1",
+        "--only=pp=1", "--only=cp=1", "--only=zero=1", "--only=recompute=none")  # fmt: skip
+
+
+def interrupted(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+    yield
+
+
+def test_a_plan_that_is_stopped_among_scenarios_prints_its_layouts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sim.analysis.search.plan._faster", interrupted)
+    ended = CliRunner().invoke(main, PLAN)
+    assert ended.exit_code == 130
+    assert "recommended" in ended.stdout
+    assert "stopped: these are the results so far" in ended.stderr
+
+
+def test_a_plan_that_is_stopped_without_layouts_says_that_there_is_no_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(searching, "counted", interrupted)
+    ended = CliRunner().invoke(main, PLAN)
+    assert ended.exit_code == 130
+    said = "stopped before there was a result; files that were written stay\n"
+    assert (ended.stdout, ended.stderr) == ("", said)
+
+
 @pytest.mark.long
 def test_more_gpus_per_batch_are_never_slower() -> None:
     options = {"tp": ("1", "2"), "pp": ("1", "2"), "schedule": ("1f1b",)}
