@@ -38,6 +38,14 @@ class _Asked:
     def grouped(self) -> bool:
         return bool(self.q.size(-3) != self.k.size(-3))
 
+    def check(self, *, grouped: bool) -> None:
+        """Refuse unlike arguments, as torch does (`grouped`: unlike numbers of heads are meant)."""
+        kinds = self.q.dtype, self.k.dtype, self.v.dtype
+        if len({*kinds}) > 1:
+            raise RuntimeError(f"queries, keys and values have unlike dtypes: {kinds}")
+        if self.grouped and not grouped:
+            raise RuntimeError("queries and keys have unlike numbers of heads: enable_gqa")
+
     def flash(self) -> Any:
         if self.mask is not None or not self.half or self.q.shape[-1] != self.v.shape[-1]:
             return None
@@ -83,7 +91,9 @@ _KERNELS: dict[str, Callable[[_Asked], Any]] = {
 
 def fused_attention(torch: Any) -> Any:
     """A `scaled_dot_product_attention` that runs the kernel that CUDA would choose. Like torch's
-    own function, it raises `RuntimeError` if no kernel can do the call."""
+    own function, it raises `RuntimeError` if no kernel can do the call. Its kernels run below
+    autocast, which would otherwise cast the operators of the composed kernel again."""
+    below = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
 
     def scaled_dot_product_attention(
         query: Any,
@@ -95,16 +105,28 @@ def fused_attention(torch: Any) -> Any:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        asked = _Asked(torch, query, key, value, attn_mask, dropout_p, is_causal, scale)
-        if asked.grouped and not enable_gqa:
-            raise RuntimeError("queries and keys have unlike numbers of heads: enable_gqa")
-        for backend in torch.nn.attention._cur_sdpa_kernel_backends(with_priority=True):
-            found = _KERNELS[backend.name](asked) if backend.name in _KERNELS else None
-            if found is not None:
-                return found
+        q, k, v, mask = (_autocast(torch, each) for each in (query, key, value, attn_mask))
+        asked = _Asked(torch, q, k, v, mask, dropout_p, is_causal, scale)
+        asked.check(grouped=enable_gqa)
+        with torch._C._ExcludeDispatchKeyGuard(below):
+            for backend in torch.nn.attention._cur_sdpa_kernel_backends(with_priority=True):
+                found = _KERNELS[backend.name](asked) if backend.name in _KERNELS else None
+                if found is not None:
+                    return found
         raise RuntimeError("No available kernel. Aborting execution.")
 
     return scaled_dot_product_attention
+
+
+def _autocast(torch: Any, tensor: Any) -> Any:
+    """Cast an argument of attention as autocast does: attention is in its list `lower_precision_fp`
+    (aten/src/ATen/autocast_mode.h; `is_eligible` leaves out doubles and masks of bools)."""
+    if tensor is None or not torch.is_autocast_enabled("cuda"):
+        return tensor
+    wide = tensor.dtype == torch.float64 or not tensor.is_floating_point()
+    if wide or tensor.device.type != "cuda":
+        return tensor
+    return tensor.to(torch.get_autocast_dtype("cuda"))
 
 
 def without_threads(torch: Any, patches: Patches) -> None:
