@@ -1,12 +1,12 @@
 """Recordings as they would be in another world, where only data parallelism grows or shrinks.
 
-Each rank keeps its own work. Tensors that data parallelism shards (FSDP) become smaller or larger
-shares of the same whole. torch rounds shares up to whole rows; this rounding is ignored. Ranks keep
-their coordinates along all axes, so the distance between pipeline stages grows with the
-data-parallel axis inside them.
+Each rank keeps its own work. States that data parallelism shards (FSDP, ZeRO) become smaller or
+larger shares of the same whole. torch rounds shares up to whole rows; this rounding is ignored.
+Other gathered tensors (losses, features) grow with the ranks. Ranks keep their coordinates along
+all axes, so the distance between pipeline stages grows with the data-parallel axis inside them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import prod
@@ -14,9 +14,20 @@ from operator import mul
 
 from sim.config.errors import InputError
 from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS, Axes, every_axes
-from sim.jobs.recorded.recording import PARTS, Allocation, Group, Operator, Recording, Tensor
+from sim.jobs.recorded.recording import (
+    PARTS,
+    Allocation,
+    Event,
+    Group,
+    Operator,
+    Recording,
+    Tensor,
+)
 
-_SHARDED = tuple(PARTS.index(part) for part in ("parameters", "gradients", "optimizer"))
+STATES = ("parameters", "gradients", "optimizer")
+_WIDEST = {"parameters": 4.0, "optimizer": 8.0}  # bytes of a parameter: fp32, Adam's two moments
+_PADDED = 1.5  # times its share that a rank may hold: torch rounds shares up to whole rows
+_SMALL = 1 << 20  # bytes of gathered tensors whose readers' kernels hardly count
 
 
 def scaled(recordings: Sequence[Recording], world: int) -> tuple[Recording, ...]:
@@ -44,27 +55,32 @@ def _scaled(recording: Recording, axes: Axes, world: int) -> Recording:
         fault = f"rank {recording.rank} has no place among {world}"
         raise InputError(recording.script, fault, "record rank 0")
     places = _Places(axes, {**axes.mesh, axis: size})
-    share = axes.mesh[axis] / size if _shards(recording, axes, axis) else 1.0
+    factor = size / axes.mesh[axis]
+    growing = _growing(recording, axes, axis)
     moved = replace(
         recording,
         world=world,
         rank=places.rank(recording.rank),
         groups=tuple(places.group(group, axes.of[n]) for n, group in enumerate(recording.groups)),
         events=tuple(
-            replace(event, peer=places.rank(event.peer)) if event.peer else event
+            replace(event, peer=places.rank(event.peer))
+            if event.peer
+            else replace(event, bytes=event.bytes * factor)
+            if event in growing
+            else event
             for event in recording.events
         ),
+        notes=(*recording.notes, *_unscaled(recording, growing, size)),
     )
-    return with_share(moved, share)
+    return with_share(moved, 1 / factor, sharded_states(recording, axes, axis))
 
 
-def with_share(recording: Recording, share: float) -> Recording:
-    """The recording of a rank that holds `share` times as many bytes of weights, gradients and
-    optimizer states."""
+def with_share(recording: Recording, share: float, states: Collection[str] = STATES) -> Recording:
+    """The recording of a rank that holds `share` times as many bytes of these states."""
     return replace(
         recording,
-        operators=tuple(_operators(recording, share)),
-        memory=tuple(_block(recording, block, share) for block in recording.memory),
+        operators=tuple(_operators(recording, share if "optimizer" in states else 1.0)),
+        memory=tuple(_block(recording, block, share, states) for block in recording.memory),
     )
 
 
@@ -93,13 +109,68 @@ class _Places:
         return Group(first=self.rank(group.first), axes=tuple(found))
 
 
-def _shards(recording: Recording, axes: Axes, axis: str) -> bool:
-    """Whether weights are gathered along an axis."""
-    return any(
-        event.name == "all_gather" and axis in axes.of[event.group]
-        for event in recording.events
-        if event.kind == "collective"
+def sharded_states(recording: Recording, axes: Axes, axis: str) -> tuple[str, ...]:
+    """The states of which each rank along an axis holds a share.
+
+    Calls along the axis gather all weights in a step, with a byte or more of each parameter, and
+    the rank holds no more than its share of the states. So gathered losses or numbers of tokens
+    shard nothing, and ZeRO-1 shards the optimizer's states alone.
+    """
+    if not _of_weights(recording, axes, axis, _along(recording, axes, axis, "all_gather")):
+        return ()
+    whole = recording.parameters / axes.mesh.get(axis, 1) * _PADDED
+    weights = _held(recording, "parameters")
+    moments = _held(recording, "optimizer") or weights
+    sharded = ("parameters", "gradients") if weights <= whole * _WIDEST["parameters"] else ()
+    return (*sharded, *(("optimizer",) if moments <= whole * _WIDEST["optimizer"] else ()))
+
+
+def _growing(recording: Recording, axes: Axes, axis: str) -> frozenset[Event]:
+    """The calls along an axis that move a tensor of each rank, no weights or their gradients."""
+    gathers, scatters = (
+        _along(recording, axes, axis, name) for name in ("all_gather", "reduce_scatter")
     )
+    if _of_weights(recording, axes, axis, gathers):
+        return frozenset()
+    small = not _of_weights(recording, axes, axis, scatters)
+    return frozenset((*gathers, *(scatters if small else ())))
+
+
+def _along(recording: Recording, axes: Axes, axis: str, name: str) -> list[Event]:
+    """The collectives of a name that run along an axis."""
+    return [
+        event
+        for event in recording.events
+        if event.kind == "collective" and event.name == name and axis in axes.of[event.group]
+    ]
+
+
+def _of_weights(recording: Recording, axes: Axes, axis: str, calls: Sequence[Event]) -> bool:
+    """Whether calls along an axis move a byte or more of each parameter in this rank's part of the
+    model. If the number of parameters is unknown, they move more bytes than all-reduces do."""
+    moved = sum(call.bytes for call in calls)
+    if not recording.parameters:
+        return moved > sum(call.bytes for call in _along(recording, axes, axis, "all_reduce"))
+    return moved >= recording.parameters * axes.mesh.get(axis, 1) / recording.world
+
+
+def _held(recording: Recording, part: str) -> int:
+    """The bytes of a part as the recorded step begins."""
+    held: dict[int, int] = {}
+    for row in recording.memory:
+        if row.event < 0 <= row.bytes:
+            held[row.block] = row.bytes * (PARTS[row.part] == part)
+    return sum(held.values())
+
+
+def _unscaled(recording: Recording, calls: Collection[Event], size: int) -> Iterator[str]:
+    """Yield where large tensors are gathered whose readers keep their recorded sizes."""
+    for line in sorted({call.line for call in calls if call.bytes > _SMALL}):
+        yield (
+            f"{recording.lines[line] if line >= 0 else 'a library'} gathers a tensor of each rank: "
+            f"its transfer is that of {size:,} ranks, kernels and memory that follow from it are "
+            f"as recorded; capture it with --world {size}"
+        )
 
 
 def _operators(recording: Recording, share: float) -> Iterator[Operator]:
@@ -130,11 +201,16 @@ def _tensor(tensor: Tensor, share: float) -> Tensor:
     return replace(tensor, shape=(max(round(first * share), 1), *rest), elements=-1)
 
 
-def _block(recording: Recording, block: Allocation, share: float) -> Allocation:
-    """A row of memory; a block of states, or of the optimizer's results, has `share` times its
-    bytes."""
-    update = 0 <= block.event < len(recording.events) and (
+def _block(
+    recording: Recording, block: Allocation, share: float, states: Collection[str]
+) -> Allocation:
+    """A row of memory; a block of these states, or of the optimizer's results, has `share` times
+    its bytes."""
+    part = PARTS[block.part]
+    results = 0 <= block.event < len(recording.events) and (
         recording.events[block.event].phase == "optimizer"
     )
-    sharded = (block.part in _SHARDED or update) and block.bytes > 512
+    if part not in STATES and results:
+        part = "optimizer"
+    sharded = part in states and block.bytes > 512
     return replace(block, bytes=max(round(block.bytes * share), 1)) if sharded else block

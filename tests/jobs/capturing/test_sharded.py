@@ -1,5 +1,6 @@
 """FSDP, HSDP, accumulation and recomputation, recorded from the model of `conftest`."""
 
+from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -8,10 +9,11 @@ import pytest
 
 import sim
 from sim.jobs.recorded.axes import axes_of
+from sim.jobs.recorded.edits.sharding import shard_calls
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.kind import pace, set_up
 from sim.jobs.recorded.recording import PARTS, Recording
-from sim.jobs.recorded.scaled import scaled
+from sim.jobs.recorded.scaled import STATES, scaled, sharded_states
 from sim.jobs.recorded.setup import RecordedScenario
 from sim.jobs.recorded.work import work_of
 from tests.jobs.capturing.conftest import DDP, Capture
@@ -73,7 +75,21 @@ for step in range(4):
     dcp.save(dict(weights=weights, states=states), checkpoint_id="shards")
     dcp.async_save(weights, checkpoint_id="shards").result()
 """
-STATES = ("parameters", "gradients", "optimizer")
+OPTIMIZER = PARTS.index("optimizer")
+LOSSES = """
+def gathered(loss):
+    losses = [torch.empty_like(loss) for _ in range(dist.get_world_size())]
+    dist.all_gather(losses, loss.detach())
+    return loss
+
+
+once, F.cross_entropy = F.cross_entropy, lambda *of: gathered(once(*of))
+try:
+    train(model)
+finally:
+    F.cross_entropy = once
+"""
+LOGGED = DDP.replace("train(model)\n", LOSSES)
 WHOLE = "train(Model().to('cuda'))\n"
 
 
@@ -143,7 +159,11 @@ def test_what_checkpointing_repeats_is_no_model_flop(captured: Capture) -> None:
     assert "recompute" not in played(captured(WHOLE, world=1)).breakdown
 
 
-@pytest.mark.parametrize("end", [DDP, FSDP1, FSDP2, HSDP], ids=["ddp", "fsdp1", "fsdp2", "hsdp"])
+@pytest.mark.parametrize(
+    "end",
+    [DDP, FSDP1, FSDP2, HSDP, LOGGED],
+    ids=["ddp", "fsdp1", "fsdp2", "hsdp", "ddp that gathers losses"],
+)
 def test_a_recording_plays_in_another_world_as_one_that_was_captured_there(
     captured: Capture, end: str
 ) -> None:
@@ -151,8 +171,48 @@ def test_a_recording_plays_in_another_world_as_one_that_was_captured_there(
     here, there = played(scale), played(fresh)
     assert here.step_time == pytest.approx(there.step_time, rel=0.01)
     assert here.ranks == there.ranks == 256
-    for part in ("activations", "optimizer"):
+    for part in ("activations", "optimizer", "parameters"):
         assert here.memory_per_gpu[part] == pytest.approx(there.memory_per_gpu[part], rel=0.05)
+
+
+def test_a_gathered_loss_shards_no_states(captured: Capture) -> None:
+    alone, logged = (captured(end, world=64) for end in (DDP, LOGGED))
+    assert sent(logged, "all_gather") == [4.0 * 64]  # a loss of each rank
+    moved = [*scaled([alone], 512), *scaled([logged], 512)]
+    assert sent(moved[1], "all_gather") == [4.0 * 512]
+    plain, with_losses = (played(own).memory_per_gpu for own in moved)
+    for part in ("parameters", "optimizer"):
+        assert with_losses[part] == plain[part] == played(alone).memory_per_gpu[part]
+    assert not shard_calls(logged, axes_of(logged))
+    features = tuple(
+        replace(event, bytes=1.5e6) if event.name == "all_gather" else event
+        for event in logged.events
+    )
+    (larger,) = scaled([replace(logged, events=features)], 512)
+    assert sent(larger, "all_gather") == [1.2e7]
+    assert "gathers a tensor of each rank" in larger.notes[-1]
+    assert moved[1].notes == logged.notes  # losses are too small for a note
+
+
+def test_states_are_shards_if_all_weights_are_gathered_and_a_rank_holds_its_share(
+    captured: Capture,
+) -> None:
+    own = captured(LOGGED, world=64)
+    axes = axes_of(own)
+    large = tuple(
+        replace(event, bytes=2.0 * PARAMETERS) if event.name == "all_gather" else event
+        for event in own.events
+    )
+    moments = tuple(
+        replace(row, bytes=max(row.bytes // 64, 1)) if row.part == OPTIMIZER and row.bytes else row
+        for row in own.memory
+    )
+    assert sharded_states(own, axes, "dp") == ()
+    assert sharded_states(replace(own, events=large), axes, "dp") == ()  # of outputs, not weights
+    zero = replace(own, events=large, memory=moments)
+    assert sharded_states(zero, axes, "dp") == ("optimizer",)  # as ZeRO-1 does
+    fsdp = captured(FSDP2, world=64)
+    assert sharded_states(fsdp, axes_of(fsdp), "dp") == STATES
 
 
 def test_fewer_ranks_have_larger_shares(captured: Capture) -> None:

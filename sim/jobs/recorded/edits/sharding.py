@@ -15,7 +15,7 @@ from sim.jobs.recorded.edits.edit import (
     rewritten,
 )
 from sim.jobs.recorded.recording import Event, Group, Recording
-from sim.jobs.recorded.scaled import with_share
+from sim.jobs.recorded.scaled import sharded_states, with_share
 from sim.jobs.recorded.setup import Recorded
 
 
@@ -37,6 +37,8 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 def shard_calls(recording: Recording, axes: Axes) -> list[int]:
     """The collectives that gather shards of weights and scatter sums of gradients."""
+    if "parameters" not in sharded_states(recording, axes, DATA_AXIS):
+        return []
     calls = data_calls(recording, axes, "all_gather", "reduce_scatter")
     return [n for n in calls if axes.of[recording.events[n].group] == (DATA_AXIS,)]
 
