@@ -7,6 +7,7 @@ from typing import Any
 
 from sim.jobs.capturing.log import Log
 from sim.jobs.recorded.kernels import kernel_of
+from sim.jobs.recorded.recording import communicates
 
 _PARTS = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer step"}
 _SMALL = 0.01  # a share that is too small to be noted
@@ -19,12 +20,11 @@ def shortcomings(log: Log, world: int) -> Iterator[str]:
     for phase, named in _PARTS.items():
         if phase not in done:
             yield f"the recorded step holds no {named}"
-    sent = {log.groups.entries[event.group] for event in log.events if event.kind == "collective"}
-    alone = all(size == 1 for group in sent for _, size in group.axes)
-    if world > 1 and alone and not any(event.kind in ("send", "recv") for event in log.events):
+    if world > 1 and not communicates(log.events, log.groups.entries):
         yield (
-            f"the {world:,} ranks never communicate in the recorded step, so that each trains a "
-            "model of its own; wrap the model (DistributedDataParallel, fully_shard) to train one"
+            "ranks never communicate in the recorded step: each is a job of its own that trains a "
+            "model of its own, and an update learns from the samples of one rank; wrap the model "
+            "(DistributedDataParallel, fully_shard) to train a single model"
         )
     yield from _asides(log, world)
 

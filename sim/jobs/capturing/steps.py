@@ -242,6 +242,9 @@ class StepCounter:
             fault = f"{what} {steps} steps of an optimizer, and step {last} is recorded"
             usual = f"let it train for {last} steps or more"
             usual = usual if self._optimizers or self._marked else _UNENDED
+            if self._optimizers and not self.log.backwards and not self._marked:
+                fault = "no backward pass ran, so all steps of its optimizer are a single update"
+                usual = "call backward() before each of them, or sim.step() after each step"
             raise InputError(
                 script, fault, f"{usual}; {longer}" if steps and longer else longer or usual
             )

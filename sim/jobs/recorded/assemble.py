@@ -14,7 +14,7 @@ from sim.jobs.recorded.curve import curve
 from sim.jobs.recorded.host import coverage
 from sim.jobs.recorded.memory import BESIDE, Memory, Peak, fullest
 from sim.jobs.recorded.program import EventPlaces
-from sim.jobs.recorded.recording import Recording
+from sim.jobs.recorded.recording import Recording, communicates
 from sim.jobs.recorded.setup import Recorded, host_of
 from sim.jobs.recorded.work import WorkDone, work_of
 from sim.model.kernels import Precision
@@ -54,7 +54,7 @@ def report(
         **rates(
             topology,
             step,
-            samples=inputs.batch,
+            samples=work[0].samples * axes.data_ranks // axes.sequence_ranks,
             tokens=work[0].tokens * axes.data_ranks,
             flops=sum(each.model_flops for each in work) * replicas,
             executed=sum(each.executed_flops for each in work) * replicas,
@@ -84,8 +84,9 @@ def _room(memories: Sequence[Memory], peaks: Sequence[Peak]) -> dict[str, Any]:
 
 
 def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
-    """The inputs of the result."""
+    """The inputs of the result. Ranks that do not communicate update models of their own."""
     topology, (recording, axes) = setup.machine.topology, setup.stages[0]
+    together = axes.data_ranks if communicates(recording.events, recording.groups) else 1
     return Inputs(
         model=" ".join((recording.script, *recording.arguments)),
         cluster=topology.name,
@@ -93,7 +94,7 @@ def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
         gpus=topology.gpus,
         stack=setup.stack.name + " and torch.compile" * _compiled(recording),
         precision=done.precision,
-        batch=done.samples * axes.data_ranks // axes.sequence_ranks,
+        batch=done.samples * together // axes.sequence_ranks,
         tokens=done.tokens // max(done.samples, 1),
         plan=dict(axes.mesh),
         change=dict(flat(setup.scenario.change)),

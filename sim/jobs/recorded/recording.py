@@ -1,6 +1,6 @@
 """What did a rank do in a step? Operators, streams, events, collectives and memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from math import prod
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -224,6 +224,16 @@ class InternTable(Generic[Entry]):
         if number == len(self.entries):
             self.entries.append(entry)
         return number
+
+
+def communicates(events: Iterable[Event], groups: Sequence[Group]) -> bool:
+    """Whether a rank exchanges anything with other ranks in a step. Ranks that do not are jobs of
+    their own."""
+    apart = {number for number, group in enumerate(groups) if any(n > 1 for _, n in group.axes)}
+    return any(
+        event.kind in ("send", "recv") or (event.kind == "collective" and event.group in apart)
+        for event in events
+    )
 
 
 def pieces_of(recording: Recording) -> tuple[int, ...]:

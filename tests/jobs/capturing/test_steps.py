@@ -1,6 +1,7 @@
 """Which step is recorded, what it lacks, and what in it learns nothing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import sim
 from sim.config.errors import InputError
 from sim.jobs.capturing.capture import capture
 from sim.jobs.recorded.recording import Recording
+from sim.jobs.recorded.setup import RecordedScenario
 from sim.jobs.recorded.work import work_of
 
 Body = Callable[[int, nn.Module, torch.optim.Optimizer], object]
@@ -113,7 +115,16 @@ def test_ranks_that_never_communicate_are_told(world: int) -> None:
             plain(number, model, optimizer)
 
     (own,) = capture(train, world=world)
-    assert any("the 4 ranks never communicate" in note for note in own.notes) == (world == 4)
+    assert any("each is a job of its own" in note for note in own.notes) == (world == 4)
+    scenario = RecordedScenario(record=(replace(own, samples=4),), topology="dgx-h100-ndr")
+    result = sim.run(scenario)
+    assert result.inputs.batch == 4  # not the samples of all jobs
+    assert result.samples_per_second == pytest.approx(4 * world / result.step_time)
+
+
+def test_steps_without_a_backward_pass_are_refused_by_that_name() -> None:
+    with pytest.raises(InputError, match=r"no backward pass ran.*call backward\(\)"):
+        trained(lambda _, model, optimizer: optimizer.step())
 
 
 def growing(number: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
