@@ -25,7 +25,6 @@ _HINTS = {
     "No module named 'transformer_engine": "choose layers of torch: Transformer Engine's are not "
     "recorded",
     "No module named 'torch": "change that import: it is of another version of torch",
-    "No module named": "install what the script imports",
     "numpy": "do not read values of GPU tensors: their content is not computed",
     "data pointer": "do not read or save values of GPU tensors: their content is not computed",
     "pickle": "do not save with it: nothing is computed (torch.save is left out by itself)",
@@ -92,7 +91,8 @@ def _own(error: Exception, folder: str) -> bool:
 @contextmanager
 def refused(script: str, folder: str) -> Iterator[None]:
     """Turn an exception that shows that a script cannot be recorded into an `InputError` with the
-    script's last line in the traceback. The script's own exceptions pass."""
+    script's last line in the traceback. The script's own exceptions pass, as do the errors of its
+    files (`OSError`), although the overlay of files raises them."""
     try:
         yield
     except InputError:
@@ -104,8 +104,11 @@ def refused(script: str, folder: str) -> Iterator[None]:
         raise InputError(script, fault, "check its arguments") from end
     except Exception as error:
         said = f"{type(error).__name__}: {error}".splitlines()[0][:160]
-        hint = next((do for words, do in _HINTS.items() if _names(words, said)), "")
-        if not hint and _own(error, folder):
+        missing = isinstance(error, ModuleNotFoundError)
+        hints = (do for words, do in _HINTS.items()
+                 if words.startswith("No module") == missing and _names(words, said))  # fmt: skip
+        hint = next(hints, "")
+        if isinstance(error, OSError) or (not hint and _own(error, folder)):
             raise
         frames = traceback.extract_tb(error.__traceback__)
         in_script = [f for f in frames if of_script(f.filename, folder)]

@@ -105,6 +105,12 @@ WRONG = "import torch; from torch import nn; x = torch.randn(3, 5, device='cuda'
         ),
         (WRONG.format("x.view(7, 3)"), 1, ('train.py", line 2', "RuntimeError: shape '[7, 3]'")),
         (WRONG.format("x + torch.ones(3, 5)"), 1, ('train.py", line 2', "on the same device")),
+        ("open('pin/numpy.bin')", 1, ('train.py", line 1', "FileNotFoundError: [Errno 2] No such")),
+        (
+            "import numpy_9",
+            1,
+            ('train.py", line 1', "ModuleNotFoundError: No module named 'numpy_9"),
+        ),
         ("raise SystemExit(7)", 7, ()),
         (
             "import argparse; argparse.ArgumentParser().parse_args(['--no'])",
