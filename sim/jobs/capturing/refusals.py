@@ -4,6 +4,7 @@ import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from sim.config.errors import InputError
@@ -40,8 +41,18 @@ def of_script(file: str, folder: str) -> bool:
     """Whether a source file is the user's: it lies in `folder`, and in no installed package unless
     the folder itself does."""
     folder = folder.rstrip("/") + "/"
-    others = "site-packages" in file.removeprefix(folder)
-    return file.startswith(folder) and not others and not file.startswith(_OURS)
+    if not file.startswith(folder) or file.startswith(_OURS):
+        return False
+    inside = Path(file.removeprefix(folder)).parents
+    return "site-packages" not in str(inside[0]) and not any(
+        _installed(folder + str(part)) for part in inside[:-1]
+    )
+
+
+@cache
+def _installed(folder: str) -> bool:
+    """Whether packages are installed in a folder: metadata of one lie there."""
+    return any(Path(folder).glob("*.dist-info"))
 
 
 # Files of torch in which operators are called, and check their shapes, dtypes and devices.

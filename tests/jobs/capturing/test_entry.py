@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sim.interface.cli.main import main
+from sim.jobs.capturing.refusals import of_script
 from sim.jobs.recorded.file import read
 
 TRAIN = """
@@ -170,6 +171,16 @@ def test_an_exception_of_a_script_has_its_lines_whatever_its_folder_is_called(fo
     (folder / "click" / "train.py").write_text("def f():\n  raise KeyError('mine')\nf()\n")
     output = captured("click/train.py", "--world", "1").output
     assert output.index("line 3, in <module>") < output.index("line 2, in f")
+
+
+def test_packages_installed_beside_a_script_are_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "installed" / "pack-1.0.dist-info").mkdir(parents=True)
+    folder = str(tmp_path)
+    assert of_script(f"{folder}/train.py", folder)
+    assert of_script(f"{folder}/pkg/model.py", folder)
+    assert not of_script(f"{folder}/installed/pack/model.py", folder)  # pip install --target
+    assert not of_script(f"{folder}/venv/lib/site-packages/pack/model.py", folder)
+    assert of_script(f"{folder}/installed/pack/model.py", f"{folder}/installed")  # run there
 
 
 def test_a_refusal_shows_where_it_came_from_when_asked(folder: Path) -> None:
