@@ -9,6 +9,7 @@ valid.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -209,16 +210,39 @@ def _shapes(torch: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
-def install_transformers(patches: Patches) -> None:
-    """Patch Hugging Face's transformers to assume that sequences are not packed.
+def install_transformers(
+    patches: Patches, known: Callable[[Any], bool], told: Callable[[str], object]
+) -> None:
+    """Patch how Hugging Face's transformers make masks (masking_utils.py).
 
-    With fake tensors it would make masks for packed sequences (masking_utils.py,
-    `find_packed_sequence_indices`). Attention would then not use the fused causal kernel of a real
-    run.
+    A mask of ones is left out, so that attention runs the fused causal kernel. A mask that is a
+    fake tensor would stay (`is_tracing`). Here transformers looks at the mask if its content is
+    `known`; otherwise the mask stays, and a note is `told`. Sequences are assumed not to be packed
+    (`find_packed_sequence_indices`).
     """
 
-    def whole(module: ModuleType) -> None:
+    def change(module: ModuleType) -> None:
         if hasattr(module, "find_packed_sequence_indices"):
             patches.set(module, "find_packed_sequence_indices", lambda *_, **__: None)
+        if (usual := getattr(module, "is_tracing", None)) is not None:
+            patches.set(module, "is_tracing", partial(_tracing, usual, known, told))
 
-    patches.when_imported("transformers.masking_utils", whole)
+    patches.when_imported("transformers.masking_utils", change)
+
+
+_STAYS = (
+    "the attention mask stays, as nobody computes its values; on a GPU transformers leaves out a "
+    "mask of ones: if nothing is padded, leave attention_mask out of the batch"
+)
+
+
+def _tracing(
+    usual: Any, known: Callable[[Any], bool], told: Callable[[str], object], tensor: Any = None
+) -> bool:
+    """Whether transformers may not look at a tensor."""
+    if usual() or tensor is None or not usual(tensor):
+        return bool(usual(tensor))
+    if known(tensor):
+        return False
+    told(_STAYS)
+    return True

@@ -92,7 +92,6 @@ def _patch(torch: Any, patches: Patches, log: Log, streams: Streams, place: Capt
     distributed.install(torch, patches, log, stream, world=place.world, rank=place.rank)
     install_messages(torch, patches, place.exchange)
     install_pipelining(patches, log)
-    modules.install_transformers(patches)
 
 
 def _recorder(
@@ -113,6 +112,11 @@ def _recorder(
 
     log.where = lambda: where() if lines() >= 0 else ""
     modules.install(torch, patches, lambda: _unsaved(log, streams, where()))
+    modules.install_transformers(
+        patches,
+        lambda tensor: contents.of(tensor) is not None,
+        lambda note: log.notes.number(f"{where()}: {note}"),
+    )
     values = UnknownValues(log, where, place.values, place.folder)
     values.install(torch, patches)
     gradients = Gradients(torch, where)
