@@ -32,8 +32,10 @@ class Explorer:
         """End the server."""
         if not self._ended:
             self._ended = True
-            asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            try:
+                asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result()
+            finally:
+                self._loop.call_soon_threadsafe(self._loop.stop)
 
     def __repr__(self) -> str:
         return f"<Explorer: {self.address}>"

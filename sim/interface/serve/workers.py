@@ -89,8 +89,8 @@ class Workers:
         self._closed = True
         for process in [*self._all]:
             self._end(process)
-        if self._starting is not None:
-            await self._starting
+        if self._starting is not None:  # a start that fails has nothing to end
+            await asyncio.gather(self._starting, return_exceptions=True)
 
     def _end(self, process: Process) -> None:
         self._all.discard(process)

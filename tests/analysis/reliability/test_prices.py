@@ -9,6 +9,7 @@ from click.testing import CliRunner
 import sim
 from sim.analysis.reliability import failures
 from sim.config import catalog
+from sim.config.errors import InputError
 from sim.hardware.cluster import topology
 from sim.interface.cli.main import main
 
@@ -58,6 +59,9 @@ def test_a_file_with_another_device_does_not_take_the_price_of_the_file_that_it_
     assert topology.load(str(same)).price == topology.load("dgx-a100-hdr").price
     own.write_text('like = "dgx-a100-hdr"\ndevice = "h100-80gb-sxm"\nprice.hour = "3 USD/h"\n')
     assert str(topology.load(str(own)).price) == "3 USD/h per GPU (as given)"
+    own.write_text('like = "dgx-a100-hdr"\ndevice = "h100-80gb-sxm"\nprice.switch = 3000\n')
+    with pytest.raises(InputError, match="is missing: dgx-a100-hdr's rent is of A100"):
+        topology.load(str(own))
 
 
 def test_parts_have_a_price_only_at_the_speed_for_which_it_was_given(tmp_path: Path) -> None:

@@ -408,6 +408,12 @@ def test_a_page_that_closes_at_once_leaves_no_process(monkeypatch: pytest.Monkey
     assert [process.stdout.at_eof() for process in begun] == [True]
 
 
+def test_a_page_closes_though_its_process_did_not_start() -> None:
+    made = Server(base_of("gpt2-one-gpu", {}))
+    made.workers = Workers(made.base, ("/no/such/python",))
+    Explorer(made, 800).close()
+
+
 @pytest.mark.parametrize(
     ("own", "other"),
     [
