@@ -113,12 +113,16 @@ class StepComparison(Comparison):
         figures = {"days": days, "rent": rent}
         return {f"{name}_{bound}": own for name, of in figures.items() for bound, own in of.items()}
 
+    legend = (
+        "The change is of the expected time. Other figures are simulated, except those with bounds."
+    )
+
     @property
     def table(self) -> list[Cells]:
         first = self.expected[0]
         level = f"{100.0 * self.results[0].interval['level']:.0f} %"
         head = (
-            *("", "time", "", "simulated", f"{self.counted}/s"),
+            *("", "expected", "change", "simulated", f"{self.counted}/s"),
             *("MFU", "bubble", "memory", "fits", "GPUs"),
         )
         costs = f"$/1e6 {self.counted.replace('tokens', 'tok')}", f"expected ({level})"
@@ -213,18 +217,36 @@ class StepComparison(Comparison):
         least = 1e-4 * self.seconds[best]
         moved = ", ".join(told(differences(by_cause[other], by_cause[best]), least))
         share = percent(abs(less) / self.seconds[other])
+        corrected = list(self._corrected(best, other))
+        how = " as simulated" * bool(corrected)
         if abs(less) < least:
-            yield f"{self.names[best]} and {self.names[other]} take equally long."
+            yield f"{self.names[best]} and {self.names[other]} take equally long{how}."
+            yield from corrected
             return
         than = f"{'shorter' if less >= 0.0 else 'longer'} than {self.names[other]}"
-        names = f"{self.names[best]} is {human_seconds(abs(less))} ({share}) {than}"
+        names = f"{self.names[best]} is {human_seconds(abs(less))} ({share}) {than}{how}"
         yield f"{names}: {moved}." if moved else f"{names}; no cause differs."
         behind = ", ".join(told(differences(hidden[other], hidden[best]), 10.0 * least))
         if behind:
             yield f"Hidden behind its compute: {behind}."
+        yield from corrected
         here, there = ((self.seconds[n], self.results[n].interval) for n in (best, other))
         if sure := surer(here, there, "the other"):
             yield sure
+
+    def _corrected(self, best: int, other: int) -> Iterator[str]:
+        """Yield the expected difference where measured runs correct the two jobs differently."""
+        pairs = zip(self.expected, self.seconds, strict=True)
+        by = [100.0 * (expected / simulated - 1.0) for expected, simulated in pairs]
+        if abs(by[best] - by[other]) < 0.1:
+            return
+        less = self.expected[other] - self.expected[best]
+        share = percent(abs(less) / self.expected[other])
+        yield (
+            f"Expected, it is {human_seconds(abs(less))} ({share}) "
+            f"{'shorter' if less >= 0.0 else 'longer'}, because measured runs correct "
+            f"{self.names[best]} by {by[best]:+.1f} %, {self.names[other]} by {by[other]:+.1f} %."
+        )
 
 
 def _dollars(result: Result) -> dict[str, float]:

@@ -43,7 +43,8 @@ def view(compared: Comparison) -> Document:
 def side_by_side(compared: Comparison) -> Section:
     """Show a row for each job."""
     head, *rows = compared.table
-    return section(compared.title, table(rows, head), name="table")
+    legend = Sentence(compared.legend, "aside") if compared.legend else None
+    return section(compared.title, table(rows, head), legend, name="table")
 
 
 def differences(compared: Comparison) -> Iterator[Section]:

@@ -90,6 +90,24 @@ def test_the_best_is_the_shortest_that_fits() -> None:
     assert "is shorter, but does not fit" in compared.reason
 
 
+def test_a_difference_that_is_partly_correction_is_said_to_be(steps: StepComparison) -> None:
+    jobs = sim.compare("llama3-8b-torchtitan", ": plan.precision=fp8")
+    assert isinstance(jobs, StepComparison)
+    simulated, expected = (
+        f"({100.0 * (1.0 - own[1] / own[0]):.1f} %) shorter"
+        for own in (jobs.seconds, jobs.expected)
+    )
+    assert simulated != expected
+    assert f"{simulated} than llama3-8b-torchtitan as simulated:" in jobs.reason
+    own, first = (
+        f"{case.name} by {100.0 * (case.result.get('step_time_expected') / seconds - 1.0):+.1f} %"
+        for case, seconds in zip(jobs.cases[::-1], jobs.seconds[::-1], strict=True)
+    )
+    assert f"{expected}, because measured runs correct {own}, {first}." in jobs.reason
+    assert expected.startswith(f"({jobs.table[2][2].strip('-')}")
+    assert "measured runs correct" not in steps.reason
+
+
 def test_the_timelines_are_drawn_to_one_scale(steps: StepComparison) -> None:
     axes = steps.plot().axes
     assert [one.get_title(loc="left") for one in axes] == steps.names
