@@ -132,7 +132,11 @@ def _names(shape: Any) -> tuple[str, ...]:
 def _module(kind: str) -> ModuleType:
     known = kinds()
     if kind not in known:
-        raise InputError("model", f"no kind of block named {kind!r}", nearest(kind, list(known)))
+        raise InputError(
+            "model",
+            f"no kind of block named {kind!r}, nor in SIM_PLUGINS",
+            nearest(kind, list(known)),
+        )
     return known[kind]
 
 

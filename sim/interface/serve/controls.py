@@ -6,6 +6,7 @@ that validate files, so a new field has a control without a change here.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
@@ -53,7 +54,8 @@ _LABELS = {
     "plan.zero": "ZeRO stage", "plan.schedule": "pipeline schedule",
     "plan.interleave": "chunks a stage", "plan.recompute": "recomputation",
     "plan.sequence_parallel": "sequence parallel", "plan.offload.optimizer": "optimizer on host",
-    "plan.offload.activations": "activations on host", "straggler": "slow parts",
+    "plan.offload.activations": "activations on host",
+    "plan.offload.parameters": "parameters on host", "straggler": "slow parts",
 }  # fmt: skip
 _HINTS = {"plan.dp": "the rest", "gpus": "all", "topology.price.hour": "2 USD/h"}
 _UNOFFERED = ("name", "description", "record", "plan.order")  # keys without a control
@@ -244,7 +246,7 @@ def _control(key: str, hint: Any, value: Any) -> Control | None:
 
 
 def _label(key: str) -> str:
-    return _LABELS.get(key) or key.partition(".")[2].replace("_", " ") or key
+    return _LABELS.get(key) or re.sub(r"[._]", " ", key.partition(".")[2]) or key
 
 
 def _text(value: Any) -> str:

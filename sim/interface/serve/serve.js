@@ -61,6 +61,8 @@
   let asking = null, again = false;
   const ask = async () => {
     drawing?.abort();
+    by("drawn").classList.toggle("stale", document.body.dataset.drawn !== keyOf(state));
+    by("limits").classList.toggle("stale", by("limits").dataset.of !== keyOf(state) + "{}");
     if (asking) { again = true; asking.hurry(); return; }
     document.body.dataset.asking = "yes";
     let of, found;
@@ -180,6 +182,7 @@
     shownDocuments = Bokeh.documents.slice(before - old.length);
     charts.embedded(box);
     box.style.minHeight = "";
+    box.classList.remove("stale");
     document.body.dataset.drawn = keyOf(of);
     clearTimeout(draw.later);
     draw.later = setTimeout(() => slow("limits", of), 500);

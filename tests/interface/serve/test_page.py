@@ -159,6 +159,25 @@ def test_a_link_leads_to_its_state(browser: Any, server: Server) -> None:
     film.close()
 
 
+def test_drawings_of_the_state_before_are_dimmed_until_new_ones_are_there(
+    browser: Any, server: Server
+) -> None:
+    film, held = Film(browser, server), list[Any]()
+    film.settled()
+    film.page.route("**/charts", lambda route: held.append(route))
+    field = film.page.locator("[id='at-plan.microbatch']")
+    field.fill("2")
+    field.press("Tab")
+    film.page.wait_for_function("document.querySelector('#command').textContent.includes('=2')")
+    assert film.page.locator("#drawn.stale").count() == 1
+    while not held:
+        film.page.wait_for_timeout(20)
+    held[0].continue_()
+    film.settled()
+    assert film.page.locator("#drawn.stale").count() == 0
+    film.close()
+
+
 def test_a_value_that_is_refused_is_corrected_in_place(browser: Any, server: Server) -> None:
     film = Film(browser, server)
     page = film.page

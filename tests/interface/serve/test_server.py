@@ -241,6 +241,13 @@ def accepted(state: State) -> str:
     return ""
 
 
+@pytest.mark.parametrize("name", ["gpt3-175b-megatron", "ps-ssp"])
+def test_labels_of_controls_are_words(name: str) -> None:
+    shown = groups(Bases(base_of(name, {})).state({}).scenario())
+    labels = [control.label for group in shown for control in group.controls]
+    assert not [label for label in labels if set("._") & set(label)]
+
+
 def test_the_value_that_a_control_shows_changes_nothing() -> None:
     bases = Bases(base_of("gpt3-175b-megatron", {}))
     first = kind.planned(kind.set_up(bases.state({}).scenario()))
