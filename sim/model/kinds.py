@@ -130,14 +130,10 @@ def _names(shape: Any) -> tuple[str, ...]:
 
 
 def _module(kind: str) -> ModuleType:
-    known = kinds()
-    if kind not in known:
-        raise InputError(
-            "model",
-            f"no kind of block named {kind!r}, nor in SIM_PLUGINS",
-            nearest(kind, list(known)),
-        )
-    return known[kind]
+    if kind in (known := kinds()):
+        return known[kind]
+    fault = f"no kind of block named {kind!r}, nor in SIM_PLUGINS"
+    raise InputError("model", fault, nearest(kind, list(known)))
 
 
 def _where(model: Model) -> str:

@@ -23,7 +23,7 @@ from sim.analysis.reliability.cost import TrainingCost, check_update, cost_of, t
 from sim.analysis.reliability.failures import Failures, of_table
 from sim.analysis.reliability.failures import load as load_failures
 from sim.analysis.reliability.goodput import conduct_of, of_pace, saving_of
-from sim.analysis.reliability.saving import stopped
+from sim.analysis.reliability.saving import stopped, stored
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
@@ -174,7 +174,10 @@ def budget(
     played = table.in_states(job, pace) if table else None
     if table:
         saved = saving_of(own.setup, pace, job.checkpoints, table.recovery, settled)
-        assumed = table.assumed(topology.gpus, job.checkpoints, settled, saved)
+        assumed = (
+            *table.assumed(topology.gpus, job.checkpoints, settled, saved),
+            *stored(topology, saved),
+        )
     return Budget(
         tokens=tokens, gpus=topology.gpus, share=own.share, times=tuple(own.times), rent=rent,
         cost=cost_of(

@@ -19,7 +19,7 @@ from sim import kind
 from sim.analysis.reliability.cost import TrainingCost, cost_of
 from sim.analysis.reliability.failures import Failures, Recovery, of_table
 from sim.analysis.reliability.failures import load as load_failures
-from sim.analysis.reliability.saving import Saving, saving
+from sim.analysis.reliability.saving import Saving, saving, stored
 from sim.config import limit
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -171,7 +171,7 @@ def goodput(
     own = table.in_states(job, pace).of_job(gpus, checkpoints, pace.seconds, settled)
     saved = saving_of(setup, pace, checkpoints, own.recovery, settled)
     found = of_pace(pace, own, days=days, seed=seed, saved=saved)
-    assumed = table.assumed(gpus, checkpoints, settled, saved)
+    assumed = (*table.assumed(gpus, checkpoints, settled, saved), *stored(pace.topology, saved))
     return replace(found, assumed=(*assumed, *own.states))
 
 

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from math import ceil
 
 from sim.config.dataclass import dataclass
-from sim.config.units import human_seconds
+from sim.config.units import human_rate, human_seconds
 from sim.engine.accounts import accounts, critical_role
 from sim.engine.play import play
+from sim.hardware.cluster.topology import Topology
 from sim.kind import Setup
 from sim.parallel.checkpoint import Checkpoints, Copies
 from sim.program.beside import alone, beside
@@ -62,6 +63,19 @@ def saving(setup: Setup, pace: Pace, checkpoints: Checkpoints, size: float = 0.0
     if checkpoints.storage is not None:
         return Saving.at(size, checkpoints.storage)
     return _Checkpoint(setup, pace, checkpoints, size).saving()
+
+
+def stored(topology: Topology, saved: Saving | None) -> tuple[str, ...]:
+    """Say to which storage of a topology the traffic of checkpoints was played."""
+    own = topology.storage
+    if saved is None or own is None:
+        return ()
+    place = f"[storage] of {topology.name}, whose file has the sources"
+    if not own.remote:
+        return (f"checkpoints go to drives of the nodes ({place})",)
+    nodes = f"each {several(own.nodes, 'node')}" if own.nodes else "all nodes"
+    rates = f"{human_rate(own.write, 'B/s')} written, {human_rate(own.read, 'B/s')} read"
+    return (f"checkpoints go to a store for {nodes}: {rates} ({place})",)
 
 
 def stopped(setup: Setup, pace: Pace, checkpoints: Checkpoints | None) -> float:

@@ -344,3 +344,11 @@ def test_what_does_not_grow_with_the_job_is_said() -> None:
     told = table.assumed(8, None, ())[0]
     assert "in proportion to 8 GPUs; failures of a whole job (Software bug" in told
     assert "whole job" not in table.assumed(table.gpus, None, ())[0]
+
+
+def test_the_store_that_takes_the_checkpoints_is_among_the_assumptions() -> None:
+    found = sim.goodput("llama3-70b-lora")
+    said = "checkpoints go to a store for each 32 nodes: 20.0 GB/s written, 40.0 GB/s read"
+    (told,) = (line for line in found.assumed if said in line)
+    assert "[storage] of dgx-h100-ndr" in told
+    assert found.conduct.stop == pytest.approx(found.checkpoint_bytes / 20e9, rel=0.01)
