@@ -16,7 +16,7 @@ from sim.analysis.search.answer import SearchResult
 from sim.analysis.search.choices.named import choices
 from sim.analysis.search.enlarging import most_gpus, remedies
 from sim.analysis.search.layouts import Pruned, meshes, passes
-from sim.analysis.search.simplicity import score
+from sim.analysis.search.simplicity import ROOMY, score
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout, Standings
 from sim.analysis.search.tasks import Bounded, Mesh, bounded, evaluated_layouts, families
@@ -146,9 +146,6 @@ def _play(space: Space, ranked: list[Layout], best: int, jobs: executors.Jobs) -
         ranked.sort(key=_rank)
 
 
-_ROOMY = 0.9  # share of the memory: real jobs also allocate for communicators and evaluation
-
-
 def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs, before: int) -> Layout:
     """Return the simplest layout that cannot be told apart from the fastest played layout. Layouts
     that leave a tenth of the memory free come first. `before` layouts were played together."""
@@ -157,7 +154,7 @@ def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs, befo
         return fastest
     longest = fastest.step_time * (1.0 + told_apart(fastest.result.interval["apart"]))
     alike = [own for own in ranked if own.step_time <= longest]
-    most = _ROOMY * space.topology.device.usable_memory
+    most = ROOMY * space.topology.device.usable_memory
     for own in sorted(alike, key=lambda own: (own.memory > most, score(own.plan), *_rank(own))):
         result = own.result
         if result is None:

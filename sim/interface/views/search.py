@@ -6,7 +6,7 @@ from sim.analysis.search.answer import SearchResult, slower
 from sim.analysis.search.choices.named import choices, not_tried, said
 from sim.analysis.search.in_words import plan_text
 from sim.analysis.search.layouts import Pruned, meshes
-from sim.analysis.search.simplicity import complications, score
+from sim.analysis.search.simplicity import ROOMY, complications, score
 from sim.analysis.search.standings import Layout
 from sim.config.units import human_bytes, human_seconds
 from sim.hardware.stack import Stack
@@ -143,8 +143,11 @@ def _sure(search: SearchResult) -> Iterator[Sentence]:
     if alike > 1:
         chance = faster(fastest.step_time, first.step_time, apart)
         lead = f"; the fastest is faster than it with {chance:.0%}" * (fastest != first)
+        most = ROOMY * search.space.topology.device.usable_memory
+        roomy = " that leaves a tenth of the memory free" * (search.recommended.memory <= most)
         yield Sentence(
-            f"It is the simplest of {alike} or more layouts that cannot be told apart{lead}. "
+            f"Of {alike} or more layouts that cannot be told apart it is the simplest{roomy}: it "
+            f"has the fewest features beyond data parallelism and ZeRO-1{lead}. "
             f"Measured layouts of a job say which of two is faster ({100 * level:.0f} % sure) "
             f"where the other takes {told_apart(apart):.1%} longer."
         )

@@ -245,7 +245,7 @@ def test_layouts_that_cannot_be_told_apart_from_the_first_are_said_to_be_so(apar
     searched = surer(apart)
     first, *others = [own.step_time for own in searched.best]
     alike = sum(other < (1.0 + told_apart(apart)) * first for other in others)
-    told = f"the simplest of {alike + 1} or more layouts that cannot be told apart"
+    told = f"Of {alike + 1} or more layouts that cannot be told apart it is the simplest that"
     assert (told in page(searched)) == (alike > 0)
     chances = [row["slower_than_first"] for row in searched.to_dict()["best"]]
     assert chances[0] == 0.5
