@@ -646,20 +646,20 @@ def test_an_unknown_table_is_refused_with_the_nearest_name(folder: Path) -> None
         if (column, value) != ("microbatch", "")
     ],
 )
-def test_a_row_that_cannot_be_is_listed_with_its_reason(
+def test_a_table_whose_row_cannot_be_is_refused_with_the_reason(
     folder: Path, column: str, value: str
 ) -> None:
     write_table(ROW | {column: value})
     result = invoke("validate", "table.csv")
-    assert result.exit_code == 0, result.output
-    assert "run-1" in result.stdout
-    assert column in result.stdout
+    assert result.exit_code == 2, result.output
+    assert "run-1" in result.stderr
+    assert column in result.stderr
 
 
 @pytest.mark.parametrize("value", ["0", "-3", "nan?"])
-def test_a_measured_time_that_is_none_is_listed_with_its_reason(folder: Path, value: str) -> None:
+def test_a_measured_time_that_is_none_is_refused_by_its_column(folder: Path, value: str) -> None:
     write_table(ROW | {"step_time_s": value})
-    assert "step_time_s" in invoke("validate", "table.csv").stdout
+    assert "step_time_s" in invoke("validate", "table.csv").stderr
 
 
 @pytest.mark.parametrize(
