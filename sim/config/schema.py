@@ -465,8 +465,7 @@ def refuse_conversion(value: Any, kind: Any, where: str, key: str) -> None:
     """Raise `InputError` for a value that is not of the plain type that its annotation says."""
     wanted = _plain_types(kind)
     if isinstance(value, int | float) and (fault := gate.fault_of(value)):
-        what = f"{key} = {gate.shown(value)} {fault}"
-        raise InputError(where, what, "write the true value")
+        raise InputError(where, f"{key} = {gate.shown(value)} {fault}", "write the true value")
     if not wanted or type(value) in wanted:
         return
     named = wanted - {int} if float in wanted else wanted

@@ -219,7 +219,7 @@ def _three_digits(value: float) -> str:
     return f"{value:.2f}" if size < 10 else f"{value:.1f}" if size < 100 else f"{value:,.0f}"
 
 
-def human_rate(rate: float, unit: str) -> str:
+def human_rate(rate: float, unit: str = "B/s") -> str:
     """Three significant digits in decimal units, as data sheets print rates.
 
     >>> human_rate(3.35e12, "B/s"), human_rate(1.65e11, "FLOP/s"), human_rate(12.0, "B/s")

@@ -98,10 +98,11 @@ class Device(metaclass=Named):
     `lanes` are the integer lanes of an SM. `interference` is the share of speed that kernels lose
     beside a tensor-parallel collective, whose CTAs occupy SMs and memory bandwidth. `beside` is the
     share of its ports' bandwidth that a collective keeps while kernels run beside it.
-    `draw` lowers the clock of products until `power` is met; without `draw`, products keep the full
-    clock. `boards` is the number of devices that wait for one another: products run as on the
-    slowest of them. `host` is the factor on launch times of a processor with which the device is
-    sold. `profile` names measured times in `topologies/profiles`, which are preferred.
+    `link_bandwidth` is that of all its links, each way. `draw` lowers the clock of products until
+    `power` is met; without `draw`, the clock is full. `boards` is the number of devices that wait
+    for one another: products run as on the slowest of them. `host` is the factor on launch times of
+    a processor with which the device is sold. `profile` names measured times in
+    `topologies/profiles`, which are preferred.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Device(metaclass=Named):
     host: float = 1.0
     profile: str = ""
     boards: Annotated[int, Ge(1)] = 1
+    link_bandwidth: BytesPerSecond | None = None
 
     def __post_init__(self) -> None:
         for key in ("sms", "lanes"):

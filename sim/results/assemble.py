@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.collectives.libraries import profile as fabrics
 from sim.config.dataclass import dataclass
-from sim.config.units import human_bytes, human_rate
+from sim.config.units import human_bytes
 from sim.engine.accounts import (
     Account,
     account_runs,
@@ -392,12 +392,6 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
         yield (
             f"tp = {plan.tp} spans nodes of {topology.gpus_per_node} GPUs: "
             "tensor parallelism over the network is slow"
-        )
-    network, found = topology.network, topology.nic_bandwidth
-    if network is not None and topology.nodes > 1 and found < network.bandwidth:
-        yield (
-            f"messages reach a NIC of {human_rate(network.bandwidth, 'B/s')} over PCIe, which "
-            f"carries {human_rate(found, 'B/s')}; set host.generation to that of the NIC"
         )
     sizes = [chunk.layers for chunks in setup.job.chunks for chunk in chunks]
     inner = sorted(set(sizes[1:-1]))  # ends may have one layer less

@@ -1,7 +1,11 @@
-"""Which links a cluster has: all of them, whether it has a certain link, or a text for a person."""
+"""Which links a cluster has: all of them, whether it has a certain link, or a text for a person.
+
+A job that needs more devices than a cluster has is refused with the numbers of devices that do.
+"""
 
 from collections.abc import Iterator
 
+from sim.config.errors import InputError
 from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS
 from sim.hardware.cluster.network import Link
 from sim.hardware.cluster.placement import Placement
@@ -80,3 +84,23 @@ def summary(cluster: Placement) -> str:
     if network is not None:
         names += network.link_names(cluster.nodes)
     return ", ".join(names) or "none"
+
+
+def too_few(cluster: Placement, gpus: int, whole: int) -> InputError:
+    """The refusal of a job with more GPUs than the cluster has; `whole` nodes' GPUs would do."""
+    fault = f"{gpus:,} GPUs of a cluster that has {cluster.size:,}"
+    like = f'a topology with like = "{cluster.name}" and gpus = {whole}'
+    remedy = f"use at most {cluster.size}, set topology.gpus = {whole}, or write {like}"
+    return InputError(f"topology {cluster.name}", fault, remedy)
+
+
+def crowded(cluster: Placement, gpus: int, each: int) -> InputError:
+    """The refusal of a job that needs more nodes than exist, with `each` of its GPUs in a node."""
+    slots, nodes = cluster.slots or cluster.gpus_per_node, -(-gpus // each)
+    there = cluster.size // slots
+    fault = (
+        f"{gpus:,} GPUs fill whole trays of {nodes} nodes, {each} GPUs each, but it has "
+        f"{there} nodes of {slots}, which give {there * each:,} GPUs at {each} each"
+    )
+    remedy = f"set topology.gpus = {nodes * slots}, or use {gpus // slots * slots:,} GPUs"
+    return InputError(f"topology {cluster.name}", fault, remedy)

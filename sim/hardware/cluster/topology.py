@@ -68,9 +68,20 @@ class Topology(Placement):
 
     @property
     def odd(self) -> tuple[str, ...]:
-        """Facts of its network that are possible but unusual, in words."""
+        """Facts of its links that are possible but unusual, in words."""
         network = None if self.slots else self.network
-        return tuple(network.odd(self.whole, self.gpus_per_node)) if network else ()
+        found = network.odd(self.whole, self.gpus_per_node) if network else ()
+        return *self._odd_rates(), *found
+
+    def _odd_rates(self) -> Iterator[str]:
+        """The rates of links that do not suit the parts at their ends."""
+        node, network, own = self.node, self.network, self.device.link_bandwidth
+        if own and node and not node.network_through_ports and not own / 4 <= node.bandwidth <= own:
+            there = f"all links of {self.device.name} carry {human_rate(own)} each way"
+            yield f"node.bandwidth is {human_rate(node.bandwidth)}; {there}"
+        if network and self.nodes > 1 and (pcie := self.nic_bandwidth) < network.bandwidth:
+            there = f"over PCIe, which carries {human_rate(pcie)}; set host.generation to the NIC's"
+            yield f"messages reach a NIC of {human_rate(network.bandwidth)} {there}"
 
     def with_gpus(self, gpus: int, each: int | None = None) -> "Topology":
         """The same cluster with `gpus` of its devices in use. A job uses `each` devices of a node,
@@ -81,10 +92,9 @@ class Topology(Placement):
         if gpus > self.size:
             whole = -(-gpus // self.gpus_per_node) * self.gpus_per_node
             self._changed(gpus=whole)  # refuses what its network cannot join
-            fault = f"{gpus:,} GPUs of a cluster that has {self.size:,}"
-            like = f'a topology with like = "{self.name}" and gpus = {whole}'
-            remedy = f"use at most {self.size}, set topology.gpus = {whole}, or write {like}"
-            raise InputError(f"topology {self.name}", fault, remedy)
+            from sim.hardware.cluster import inventory
+
+            raise inventory.too_few(self, gpus, whole)
         each, device = each or self.taken(gpus), self.device.among(gpus)
         self._refuse_crowded(gpus, each)
         used: dict[str, Any] = {"gpus": gpus, "device": device, "built": self.size}
@@ -97,14 +107,10 @@ class Topology(Placement):
     def _refuse_crowded(self, gpus: int, each: int) -> None:
         """Raise `InputError` where `gpus` devices, `each` of a node, need more nodes than exist."""
         slots, nodes = self.slots or self.gpus_per_node, -(-gpus // each)
-        there = self.size // slots
-        if each < slots and nodes > there:
-            fault = (
-                f"{gpus:,} GPUs fill whole trays of {nodes} nodes, {each} GPUs each, but it has "
-                f"{there} nodes of {slots}, which give {there * each:,} GPUs at {each} each"
-            )
-            remedy = f"set topology.gpus = {nodes * slots}, or use {gpus // slots * slots:,} GPUs"
-            raise InputError(f"topology {self.name}", fault, remedy)
+        if each < slots and nodes > self.size // slots:
+            from sim.hardware.cluster import inventory
+
+            raise inventory.crowded(self, gpus, each)
 
     def with_hosts(self, gpus: int) -> "Topology":
         """The same cluster with further hosts, enough for `gpus` devices; the job is unchanged."""
@@ -140,10 +146,10 @@ class Topology(Placement):
         """
         topology = self
         for part in self.parse_link(link):
-            capacity = self.capacity(part)
-            if rate >= capacity:
-                has = human_rate(capacity, "B/s")
-                fault = f"{human_rate(rate, 'B/s')} of traffic on a link that carries {has}"
+            if rate >= (capacity := self.capacity(part)):
+                fault = (
+                    f"{human_rate(rate)} of traffic on a link that carries {human_rate(capacity)}"
+                )
                 raise InputError(f"link {link!r}", fault, "leave something of it")
             topology = topology.slowed(part, capacity / (capacity - rate))
         return topology

@@ -128,6 +128,22 @@ def test_unusual_networks_are_noted(changes: dict[str, object], odd: list[str]) 
     assert all(part in text for part, text in zip(odd, found, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("changes", "odd"),
+    [
+        ({"node.bandwidth": "450 Gb/s"}, ["node.bandwidth is 56.2 GB/s; all links of H100 80GB"]),
+        ({"node.bandwidth": "900 GB/s"}, ["H100 80GB SXM carry 450 GB/s each way"]),  # both ways
+        ({"node.bandwidth": "200 GB/s"}, []),
+        ({"network.bandwidth": "400 GB/s"}, ["reach a NIC of 400 GB/s over PCIe, which carries"]),
+    ],
+)
+def test_rates_that_do_not_suit_a_device_are_noted_first(
+    changes: dict[str, object], odd: list[str]
+) -> None:
+    cluster = load("dgx-h100-ndr", changes)
+    assert [part in text for part, text in zip(odd, cluster.odd, strict=True)] == [True] * len(odd)
+
+
 def test_shipped_networks_are_not_odd() -> None:
     assert not [name for name in catalog.names("topologies") if load(name).odd]
 
