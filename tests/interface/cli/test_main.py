@@ -375,15 +375,6 @@ def test_a_search_prints_its_best_for_a_framework() -> None:
     assert sim(*search, "--emit", "toml").stdout.startswith("[plan]\nglobal_batch = 16\n")
 
 
-def test_a_search_for_a_framework_finds_what_it_has() -> None:
-    """Zero bubbles are faster than 1F1B, and Megatron-LM has none."""
-    search = ("plan", "llama3-8b", "dgx-h100-ndr", "--gpus", "8", "--global-batch", "16",
-              "--only", "pp=4", "--only", "tp=1", "--only", "microbatch=1",
-              "--only", "interleave=1")  # fmt: skip
-    assert not {"1f1b", "interleaved"} & set(sim(*search).stdout.splitlines()[1].split())
-    assert "--pipeline-model-parallel-size 4" in sim(*search, "--emit", "megatron").stdout
-
-
 def test_changes_of_a_recipe_become_files_that_run(folder: Path) -> None:
     changes = "--recipe llama3_8b train.global_batch_size=32 model.seq_length=4096 model.magic=3"
     into = ("--topology", "dgx-h100-ndr", "--gpus", "8", "--name", "mine")
