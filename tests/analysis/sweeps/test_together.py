@@ -80,6 +80,7 @@ def test_a_rate_of_a_file_is_changed_as_the_file_would_be() -> None:
                     whole = topologies._loaded(name, changes, "test")
                 except InputError:
                     continue
+                whole = topologies._without_other_prices(whole, name, changes, "test")
                 assert topologies.load(name, changes) == whole
 
 
