@@ -3,11 +3,12 @@
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import asdict, replace
 from importlib import import_module
 from itertools import islice
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from sim import kind
 from sim.analysis.comparison.compare import compare as compared
@@ -40,6 +41,7 @@ _MOST_MENDS, _MOST_TRIED = 4, 16  # offered proposals, proposals that are tried
 _KEPT = 16  # answers that are kept, the newest
 
 Data = dict[str, Any]
+_Answer = TypeVar("_Answer")
 
 
 @contextmanager
@@ -53,6 +55,17 @@ def without_garbage() -> Iterator[None]:
     finally:
         if usual:
             gc.enable()
+
+
+def _within(seconds: float, ask: Callable[..., _Answer], *told: Any) -> _Answer:
+    """Ask a question that may take `seconds`; the limit holds for this question alone."""
+    context = copy_context()
+    context.run(limit.allow, seconds)
+    return context.run(ask, *told)
+
+
+def _answer_of(scenario: BaseScenario) -> JobAnswer:
+    return kind.answer(kind.set_up(scenario))
 
 
 class Questions:
@@ -75,11 +88,10 @@ class Questions:
         try:
             with reads.only(bases.places), without_garbage():
                 if name in SLOW:
-                    limit.allow(LONGEST)
                     own = asked.get("own")
                     pairs = own.items() if isinstance(own, dict) else ()
                     settings = [f"{key}={text}" for key, text in pairs]
-                    return SLOW[name](bases.state(asked).document, settings)
+                    return _within(LONGEST, SLOW[name], bases.state(asked).document, settings)
                 return QUICK[name](self, bases, asked)
         except InputError as error:
             return {"fault": str(error)}
@@ -145,8 +157,7 @@ class Questions:
     def played(self, state: State, scenario: BaseScenario | None = None) -> JobAnswer:
         """Return the answer of a state. Raises `InputError`."""
         if state not in self._answers:
-            limit.allow(PATIENCE)
-            found = kind.answer(kind.set_up(scenario or state.scenario()))
+            found = _within(PATIENCE, _answer_of, scenario or state.scenario())
             self._answers[state] = found
             while len(self._answers) > _KEPT:
                 self._answers.pop(next(iter(self._answers)))

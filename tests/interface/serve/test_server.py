@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 import sim
 from sim import kind
-from sim.config import reads
+from sim.config import limit, reads
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.interface.cli.serve import has_screen
@@ -201,6 +201,7 @@ def test_a_model_that_is_pasted_is_the_model_of_its_file(tmp_path: Path) -> None
         questions.played(State(base)).get("step_time")
         == questions.played(pasted).get("step_time")
     )  # fmt: skip
+    assert limit.allowed() == limit.USUAL, "the page's patience holds for its question alone"
     with reads.only(Bases(base).places):
         assert "fault" not in questions.answer(State(base))
         fault = questions.answer(State(base, (("model", str(tmp_path / "other.toml")),)))["fault"]
