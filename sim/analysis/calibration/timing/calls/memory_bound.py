@@ -129,11 +129,11 @@ def _merge_heads(x: Any) -> Any:
     return x.transpose(1, 2).flatten(2)
 
 
-def _adam(**how: bool) -> Make:
+def _adam(**how: Any) -> Make:
     def make(rows: int, width: int, random: Random) -> Call:
         import torch
 
-        optimizer = torch.optim.AdamW(_parameters(rows, width, random), **how)  # type: ignore[arg-type]
+        optimizer = torch.optim.AdamW(_parameters(rows, width, random), **how)
         return lambda: optimizer.step()
 
     return make
