@@ -55,10 +55,16 @@ def test_a_table_of_steps_alone_has_no_owner(tmp_path: Path) -> None:
 
 def test_an_unknown_model_is_a_row_without_prediction(tmp_path: Path) -> None:
     path = table(tmp_path, policy="On policy", gpus=8, seconds=40.0)
-    path.write_text(path.read_text().replace("LLAMA3.1_8B", "Other"))
-    (run,) = validate_figures(path).runs
+    head, known = path.read_text().splitlines()
+    unknown = known.replace("LLAMA3.1_8B", "Other")
+    path.write_text(f"{head}\n{known}\n{unknown}\n")
+    played, run = validate_figures(path).runs
+    assert played.predicted
     assert run.predicted is None
     assert "no model Other" in run.reason
+    path.write_text(f"{head}\n{unknown}\n")
+    with pytest.raises(InputError, match=r"none of its 1 rows was simulated; .* no model Other"):
+        validate_figures(path)
 
 
 VERL = (
