@@ -111,12 +111,7 @@ _TOGETHER = ("schedule", "interleave")
 def _frugal(space: Space) -> Space:
     """Return the space with free choices held at the values that take least memory, if available.
     1F1B has a single chunk on each stage: the schedule and `interleave` are held together."""
-
-    def allowed(name: str) -> bool:
-        word = _FRUGAL[name]
-        return word in space.only.get(name, (word,)) and word not in space.without.get(name, ())
-
-    apart = () if all(map(allowed, _TOGETHER)) else _TOGETHER
+    apart = () if all(space.allows(name, _FRUGAL[name]) for name in _TOGETHER) else _TOGETHER
     free = {
         name: (word,)
         for name, word in _FRUGAL.items()

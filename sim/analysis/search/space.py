@@ -43,6 +43,11 @@ class Space:
     def gpus(self) -> int:
         return self.topology.gpus
 
+    def allows(self, choice: str, value: str) -> bool:
+        """Return whether `only` and `without` leave a value of a choice."""
+        only, without = self.only.get(choice, (value,)), self.without.get(choice, ())
+        return value in only and value not in without
+
     def lacks(self, choice: str, value: str) -> str:
         """Say why the software does not have a value of a choice; empty where it has the value."""
         return self.capabilities.lacks(choice, value, self.released)

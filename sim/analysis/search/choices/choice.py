@@ -73,17 +73,16 @@ class Choice:
                 raise InputError(option, fault, nearest(value, words))
 
     def _tried(self, space: Space, plan: Plan) -> Iterator[Any]:
-        only, without = space.only.get(self.name), space.without.get(self.name, ())
         tried = space.capabilities.tried.get(self.name)
         for value in self.possible(space, plan):
             word = written(value)
-            if only is not None:
-                asked = word in only
+            if self.name in space.only:
+                asked = True
             elif tried is not None:
                 asked = word in tried
             else:
                 asked = self.usual(space, plan, value) and not space.lacks(self.name, word)
-            if asked and word not in without:
+            if asked and space.allows(self.name, word):
                 yield value
 
 

@@ -53,10 +53,8 @@ def _pipelined(plan: Plan) -> bool:
 def _schedules(space: Space, plan: Plan) -> Iterator[str]:
     """Yield the schedules that take the microbatches, without those whose fixed number of chunks is
     no number of `interleave` to try."""
-    only, without = space.only.get("interleave"), space.without.get("interleave", ())
     for name, entry in schedules.table().items():
-        chunks = str(entry.chunks)
-        tried = entry.chunks is None or ((not only or chunks in only) and chunks not in without)
+        tried = entry.chunks is None or space.allows("interleave", str(entry.chunks))
         if tried and entry.takes(plan.pp, plan.microbatches):
             yield name
 
