@@ -126,6 +126,19 @@ class Axes:
         return CONTEXT if CONTEXT_AXIS in axes else TENSOR
 
 
+def calls_along(
+    recording: Recording, axes: Axes, along: Collection[str], kinds: Collection[str]
+) -> list[int]:
+    """The events (by number) of collectives of some kinds that run along any of some axes."""
+    return [
+        number
+        for number, event in enumerate(recording.events)
+        if event.kind == "collective"
+        and event.name in kinds
+        and not {*along}.isdisjoint(axes.of[event.group])
+    ]
+
+
 def axes_of(*stages: Recording) -> Axes:
     """The axes of the first of some recordings, from the groups of all of them (`every_axes`)."""
     return next(every_axes(stages))

@@ -13,7 +13,7 @@ from math import prod
 from operator import mul
 
 from sim.config.errors import InputError
-from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS, Axes, every_axes
+from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS, Axes, calls_along, every_axes
 from sim.jobs.recorded.recording import (
     PARTS,
     Allocation,
@@ -138,11 +138,7 @@ def _growing(recording: Recording, axes: Axes, axis: str) -> frozenset[Event]:
 
 def _along(recording: Recording, axes: Axes, axis: str, name: str) -> list[Event]:
     """The collectives of a name that run along an axis."""
-    return [
-        event
-        for event in recording.events
-        if event.kind == "collective" and event.name == name and axis in axes.of[event.group]
-    ]
+    return [recording.events[n] for n in calls_along(recording, axes, (axis,), (name,))]
 
 
 def _of_weights(recording: Recording, axes: Axes, axis: str, calls: Sequence[Event]) -> bool:

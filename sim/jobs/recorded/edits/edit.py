@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sim.config.dataclass import dataclass
-from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS, Axes
+from sim.jobs.recorded.axes import DATA_AXIS, REPLICAS_AXIS, Axes, calls_along
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Allocation, Event, Operator, Recording
 from sim.jobs.recorded.setup import Recorded
@@ -136,9 +136,4 @@ def line_of(recording: Recording, event: Event) -> str:
 
 def data_calls(recording: Recording, axes: Axes, *kinds: str) -> list[int]:
     """The events (by number) of collectives of these kinds along data-parallel axes."""
-    data = {DATA_AXIS, REPLICAS_AXIS}
-    return [
-        number
-        for number, event in enumerate(recording.events)
-        if event.kind == "collective" and event.name in kinds and data & {*axes.of[event.group]}
-    ]
+    return calls_along(recording, axes, (DATA_AXIS, REPLICAS_AXIS), kinds)
