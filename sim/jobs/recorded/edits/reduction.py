@@ -15,6 +15,7 @@ from sim.jobs.recorded.edits.edit import (
     place_of,
     rewritten,
 )
+from sim.jobs.recorded.edits.sharding import shard_calls
 from sim.jobs.recorded.kernels import short_name
 from sim.jobs.recorded.recording import (
     PARTS,
@@ -335,9 +336,9 @@ def _wide(recording: Recording, number: int) -> bool:
 
 
 def _regathered(recording: Recording, axes: Axes) -> list[int]:
-    """Gathers of weights in backward passes."""
-    gathers = data_calls(recording, axes, "all_gather")
-    return [n for n in gathers if recording.events[n].phase == "backward"]
+    """Gathers of sharded weights in backward passes."""
+    calls = ((n, recording.events[n]) for n in shard_calls(recording, axes))
+    return [n for n, e in calls if (e.name, e.phase) == ("all_gather", "backward")]
 
 
 def _with_blocks(
