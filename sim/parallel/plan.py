@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from functools import cached_property
-from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -22,7 +21,7 @@ from sim.model.model import Model
 from sim.model.optimizers import Moments
 from sim.parallel import schedule as schedules
 from sim.parallel.mesh import Layouts, axes, axis_of, dividing, every_axis, layouts
-from sim.program.schedule import Order, Places, Schedule
+from sim.program.schedule import Places, Schedule
 
 if TYPE_CHECKING:
     from sim.collectives.compression import Compression
@@ -123,7 +122,8 @@ class Plan(Checked):
     are compressed between stages, `gradients` how gradients are compressed between replicas
     (`sim.collectives.compression`). `recompute` says which parts of a layer run again before its
     backward pass: none, selective (as the stack does), full, or the named modules and operators.
-    `recompute_method` and `recompute_layers` (`sim.parallel.chunks`) restrict it to some layers.
+    `recompute_method` and `recompute_layers` (`sim.parallel.recompute_method`) restrict it to some
+    layers.
     """
 
     global_batch: Count
@@ -258,12 +258,12 @@ class Plan(Checked):
         order = schedules.schedule(name, self.pp, microbatches, fixed or self.interleave)
         if self.versions(0):
             return schedules.undrained(name, self.pp, microbatches)
-        if self.overlap_experts is not None:
-            order = (
-                overlap_forward_backward(order)
-                if self.overlap_experts
-                else replace(order, pairs=())
-            )
+        if self.overlap_experts:
+            from sim.parallel.overlapped_passes import overlap_forward_backward
+
+            order = overlap_forward_backward(order)
+        elif self.overlap_experts is False:
+            order = replace(order, pairs=())
         return order.in_a_row(self.drains)
 
     def versions(self, stage: int) -> int:
@@ -276,44 +276,6 @@ class Plan(Checked):
         entry = schedules.listed(self.pipeline)
         kept = entry and entry.versions
         return [kept(stage, self.pp, self.microbatches) for stage in range(self.pp)] if kept else []
-
-
-def overlap_forward_backward(schedule: Schedule) -> Schedule:
-    """Return the schedule with one more forward pass ahead, and with forward passes that overlap
-    the backward passes after them. A schedule that already pairs passes stays as it is.
-
-    >>> from sim.parallel.schedule import schedule
-    >>> from sim.parallel.schedule_file import to_text
-    >>> print(to_text(overlap_forward_backward(schedule("1f1b", stages=1, microbatches=3))))
-    0F0,(0F1;0B0)OVERLAP_F_B,(0F2;0B1)OVERLAP_F_B,0B2
-    """
-    if schedule.pairs:
-        return schedule
-    orders = tuple(map(_ahead, schedule.orders))
-    return replace(schedule, orders=orders, pairs=tuple(map(_pairs, orders)))
-
-
-def _ahead(order: Order) -> Order:
-    forward = [place for place, action in enumerate(order) if action.kind == "F"]
-    passes = iter([order[place] for place in forward])
-    moved = [next(passes)]
-    for place, action in enumerate(order):
-        if action.kind != "F":
-            moved.append(action)
-        elif place != forward[-1]:
-            moved.append(next(passes))
-    return tuple(moved)
-
-
-def _pairs(order: Order) -> frozenset[int]:
-    """Return the places of forward passes right before a backward pass of another microbatch."""
-    return frozenset(
-        place
-        for place, (action, behind) in enumerate(pairwise(order))
-        if action.kind == "F"
-        and behind.kind in ("B", "I")
-        and (action.microbatch, action.chunk) != (behind.microbatch, behind.chunk)
-    )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from sim.model import optimizers
 from sim.model.block import check_adapters, check_graphs, check_rule
 from sim.model.kinds import experts_of
 from sim.model.model import Model
-from sim.parallel.chunks import check_method, check_versions
 from sim.parallel.job import Job
 from sim.parallel.mesh import dividing
 from sim.parallel.plan import WHOLE, Plan
@@ -38,8 +37,14 @@ def check_job(job: Job, topology: Topology, where: str) -> None:
     """Refuse a job for faults that show only with its layers on stages. Raises `InputError`."""
     plan, kinds = job.plan, job.model.kinds
     check_used(plan, where)
-    check_method(plan, (part.kinds for chunk in job.chunks for part in chunk), where)
-    check_versions(job, where)
+    if plan.recompute_method is not None or plan.recompute_layers is not None:
+        from sim.parallel.recompute_method import check_method
+
+        check_method(plan, (part.kinds for chunk in job.chunks for part in chunk), where)
+    if plan.versions(0):
+        from sim.parallel.undrained import check_versions
+
+        check_versions(job, where)
     check_rule(job.rule, kinds, job.execution, where=where)
     check_adapters(kinds, job.execution, where=where)
     _check_graphs(job, where)

@@ -10,10 +10,11 @@ from sim.hardware import device as devices
 from sim.hardware import stack as stacks
 from sim.hardware.stack import Stack
 from sim.model.transformer import Transformer
-from sim.parallel.chunks import balanced, chunks_of
+from sim.parallel.chunks import chunks_of
 from sim.parallel.layer_split import Balance
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import table
+from sim.parallel.uneven_layers import balanced
 
 A100 = devices.load("a100-80gb-sxm")
 EVEN = stacks.load("megatron-lm-2021")

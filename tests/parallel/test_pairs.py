@@ -12,8 +12,8 @@ from sim.kind import load
 from sim.model.kernels import Attention, Gemm, Kernel
 from sim.model.operators import kernels_of
 from sim.parallel.memory import memories
+from sim.parallel.overlapped_passes import overlap_forward_backward
 from sim.parallel.pass_turns import merged
-from sim.parallel.plan import overlap_forward_backward
 from sim.parallel.schedule import schedule, table
 from sim.parallel.step import training_step
 from sim.program.actions import PassVariant

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from sim.hardware import stack as stacks
 from sim.model.reading import load
-from sim.parallel.chunks import balanced
 from sim.parallel.layer_split import by_cost
 from sim.parallel.partition import partition
+from sim.parallel.uneven_layers import balanced
 
 costs = st.lists(st.integers(1, 9), min_size=2, max_size=8)
 

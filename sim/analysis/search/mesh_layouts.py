@@ -14,13 +14,14 @@ from sim.config.checked import replaced
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.engine.replay.play import FoldedMachine
-from sim.parallel.chunks import check_versions, chunks_of
+from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job, Known
 from sim.parallel.memory import fragmented, resident
 from sim.parallel.offload import host_memory
 from sim.parallel.plan import Plan, with_checkpoints
 from sim.parallel.schedule import searched
 from sim.parallel.step import training_step
+from sim.parallel.undrained import check_versions
 from sim.program.memory_levels import Floats, peaks
 from sim.program.operations import Work
 from sim.program.program import Program
@@ -76,7 +77,8 @@ class MeshLayouts:
 
     def _check(self, plan: Plan) -> None:
         """Raise `InputError` unless the plan can divide the model."""
-        check_versions(self._job(plan), where="plan")
+        if plan.versions(0):
+            check_versions(self._job(plan), where="plan")
         for kind in dict.fromkeys(self._model.kinds):
             self._job(plan).block(kind)
 

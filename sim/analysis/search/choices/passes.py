@@ -12,9 +12,9 @@ from sim.model.block import check_rule
 from sim.model.checkpointing import MODES, SELECTIVE
 from sim.model.fusion import Context, Dispatcher
 from sim.parallel import schedule as schedules
-from sim.parallel.chunks import balanced
 from sim.parallel.plan import MOST_MICROBATCHES, Plan
 from sim.parallel.resolved import check_used
+from sim.parallel.uneven_layers import balanced
 
 EVEN, BALANCED = "even", "balanced"
 _MICROBATCH, _CHUNKS = 16, 12  # the largest values that are tried unasked
