@@ -157,9 +157,9 @@ def pace(setup: Setup) -> "Pace":
     return cast("Pace", _ability(setup, "pace")(setup))
 
 
-def refuse_without_pace(scenario: BaseScenario) -> None:
-    """Raises `InputError` for a scenario of a kind that has no pace."""
-    _ability(scenario, "pace")
+def refuse_without(ability: str, scenario: BaseScenario) -> None:
+    """Raises `InputError` for a scenario of a kind without an ability, such as "pace"."""
+    _ability(scenario, ability)
 
 
 def traffic(setup: Setup) -> "tuple[float, dict[Link, float]]":

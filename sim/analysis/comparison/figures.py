@@ -1,18 +1,23 @@
 """Jobs side by side by the figures of their kind, for kinds without a comparison of their own.
 
-An answer names this class as its `comparison` and offers `cost` and `account`. `cost` is the name
-and the seconds of the quantity that is smallest for the best job. `account` has seconds by part,
-under a title.
+An answer names this class as its `comparison`. It offers `cost` and `account`, and may offer
+`units`. `cost` is the name and the seconds of the quantity that is smallest for the best job.
+`account` has seconds by part, under a title. `units` has the units of its `columns` by the part of
+their names before a dot: "s", "%" (of shares) or "USD".
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import isclose
 from typing import Any
 
 from sim.analysis.comparison.cases import Case
 from sim.analysis.comparison.comparison import Comparison, Parted
 from sim.config.dataclass import dataclass
+from sim.config.errors import InputError
 from sim.config.units import human_seconds
-from sim.results.formatting import Cells, large, percent
+from sim.results.formatting import Cells, large, money, percent
+
+_FORMS: Mapping[str, Callable[[float], str]] = {"s": human_seconds, "%": percent, "USD": money}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +28,13 @@ class FigureComparison(Comparison):
 
     @property
     def costs(self) -> list[float]:
-        """Each case's seconds of the quantity that is smallest for the best case."""
-        return [case.result.get("cost")[1] for case in self.cases]
+        """Each case's seconds of the quantity that is smallest for the best case. Raises
+        `InputError` for cases with different quantities."""
+        names, costs = zip(*(case.result.get("cost") for case in self.cases), strict=True)
+        if len(set(names)) > 1:
+            fault = f"one job has seconds {names[0]}, another job has none"
+            raise InputError("compare", fault, "compare jobs that all end, or jobs that never end")
+        return list(costs)
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -32,9 +42,13 @@ class FigureComparison(Comparison):
 
     @property
     def table(self) -> list[Cells]:
-        names = [name for name in self.records[0] if name != "name"]
-        rows = [(row["name"], *(_shown(row.get(name)) for name in names)) for row in self.records]
-        return [("", *names), *rows]
+        names = list(dict.fromkeys(name for row in self.records for name in row))[1:]
+        units = self.cases[0].result.get("units") or {}
+        rows = [
+            (row["name"], *(_shown(row.get(n), units.get(n.partition(".")[0])) for n in names))
+            for row in self.records
+        ]
+        return [("", *(name.replace("_", " ").replace(".", ", ") for name in names)), *rows]
 
     @property
     def parts(self) -> list[Parted]:
@@ -52,13 +66,18 @@ class FigureComparison(Comparison):
         others = [n for n in range(len(costs)) if n != best]
         other = 0 if best else min(others, key=lambda n: costs[n])
         name, least = self.best.result.get("cost")
-        less = percent(1.0 - least / costs[other]) if costs[other] else percent(0.0)
+        if isclose(least, costs[other]):
+            both = f"{self.names[best]} and {self.names[other]}"
+            return f"{both} take equally long: {human_seconds(least)} {name}."
+        less = percent(1.0 - least / costs[other])
         taken = f"{human_seconds(least)} against {human_seconds(costs[other])}"
         return f"{self.names[best]} takes {less} less than {self.names[other]}: {taken} {name}."
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, unit: str | None) -> str:
     """Return a figure as text."""
+    if value is not None and unit is not None:
+        return _FORMS[unit](value)
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else large(value)
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -109,7 +109,9 @@ def explain(
 ) -> Explanation:
     """Explain the limits of a step. `scenario` may be a recording; `settings` then name its
     cluster, and `advise` tries changes of its script. Raises `InputError`."""
-    setup = kind.set_up(kind.load(scenario, settings))
+    loaded = kind.load(scenario, settings)
+    kind.refuse_without("speeds", loaded)
+    setup = kind.set_up(loaded)
     suggestions = kind.advice(setup) if advise else []
     with part(0.1):
         result = cast(Result, kind.answer(setup))

@@ -241,7 +241,7 @@ def _asked(
     if failure:
         states.append({**states[0], **failure})
     scenarios = [kind.load(job, state) for state in states]
-    kind.refuse_without_pace(scenarios[0])
+    kind.refuse_without("pace", scenarios[0])
     return [list(islice(kind.seeds(each) or (each,), seeds)) for each in scenarios]
 
 

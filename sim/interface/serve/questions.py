@@ -262,7 +262,7 @@ def _figure(figure: Figure, answer: JobAnswer) -> Data:
 
 def _paced(scenario: BaseScenario) -> bool:
     try:
-        kind.refuse_without_pace(scenario)
+        kind.refuse_without("pace", scenario)
     except InputError:
         return False
     return True

@@ -65,6 +65,10 @@ class Generated(JobAnswer):
     view = "sim.interface.views.generation"
     picture = "sim.interface.plots.generation"
     comparison = "sim.analysis.comparison.figures:FigureComparison"
+    units: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("time", "first", "each"), "s"),
+        **{"cache": "%", "idle": "%", "dollars_per_million": "USD"},
+    }
     unwritten = ("timeline",)
     derived: ClassVar[Mapping[str, str]] = {
         "tokens_per_second": "tokens_per_second",

@@ -1,8 +1,10 @@
 """The answer of a scenario with several jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
-from typing import TYPE_CHECKING, Any
+from math import inf
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.config.dataclass import dataclass
 from sim.jobs.multi_job.paces import SharedLink
@@ -73,6 +75,10 @@ class MultiJobAnswer(JobAnswer):
 
     view = "sim.interface.views.multi_job"
     picture = "sim.interface.plots.multi_job"
+    comparison = "sim.analysis.comparison.figures:FigureComparison"
+    units: ClassVar[Mapping[str, str]] = {
+        **{"makespan": "s", "step_time": "s", "utilisation": "%", "fragmentation": "%"}
+    }
     unwritten = ("timeline",)
 
     jobs: tuple[JobRow, ...]
@@ -91,6 +97,20 @@ class MultiJobAnswer(JobAnswer):
         names = ("slowdown", "fairness", "makespan", "utilisation", "fragmentation")
         figures: dict[str, Any] = {name: getattr(self, name) for name in names}
         return figures | {f"step_time.{job.name}": job.step_time for job in self.jobs}
+
+    @property
+    def cost(self) -> tuple[str, float]:
+        """The cost by which clusters are ranked, and its description: the seconds until the last
+        job has ended, or the mean step of jobs that never end."""
+        if self.makespan is not None:
+            return "until the last job has ended", self.makespan
+        steps = self.account[1].values()
+        return "a step, on average over the jobs", fmean(steps) if steps else inf
+
+    @property
+    def account(self) -> tuple[str, dict[str, float]]:
+        steps = {job.name: job.step_time for job in self.jobs if job.step_time is not None}
+        return "A step of each job", steps
 
     def to_frame(self) -> "pd.DataFrame":
         """The jobs as a table with a row for each job."""

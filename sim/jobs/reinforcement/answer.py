@@ -1,7 +1,8 @@
 """The answer of a scenario with a `[reinforcement]` table."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.config.dataclass import dataclass
 from sim.results.answer import JobAnswer
@@ -64,6 +65,9 @@ class ReinforcementAnswer(JobAnswer):
     view = "sim.interface.views.reinforcement"
     picture = "sim.interface.plots.reinforcement"
     comparison = "sim.analysis.comparison.figures:FigureComparison"
+    units: ClassVar[Mapping[str, str]] = {
+        **{"step_time": "s", "generation": "s", "idle": "%", "lost": "%", "dollars": "USD"}
+    }
     unwritten = ("timeline",)
 
     mode: str
@@ -104,7 +108,7 @@ class ReinforcementAnswer(JobAnswer):
     @property
     def cost(self) -> tuple[str, float]:
         """The cost by which loops are ranked, and its description: seconds for 1,000 answers."""
-        return "a thousand answers that are learnt from", 1000.0 * self.step_time / self.samples
+        return "for a thousand answers that are learnt from", 1000.0 * self.step_time / self.samples
 
     @property
     def account(self) -> tuple[str, dict[str, float]]:

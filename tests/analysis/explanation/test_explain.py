@@ -2,12 +2,17 @@
 
 import json
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from sim import kind
 from sim.analysis.explanation.changes import changes
+from sim.analysis.explanation.explain import explain
 from sim.analysis.explanation.limits import limits, roofline
+from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.kind import load
 from sim.scenario.setup import from_scenario
@@ -108,3 +113,9 @@ def test_the_command_says_what_limits_a_step() -> None:
     assert printed["limits"][0]["resource"] == "matrix products"
     own = {"step_time", "limits", "then", "kernels", "changes", "lines", "fullest", "advice"}
     assert set(printed) == own | {"schema", "inputs"}
+
+
+def test_a_job_without_a_step_is_refused_before_it_is_played(monkeypatch: Any) -> None:
+    monkeypatch.setattr(kind, "answer", partial(pytest.fail, "a month was played"))
+    with pytest.raises(InputError, match="has no step of its own"):
+        explain("month-of-jobs")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import sim
 from sim import kind
 from sim.analysis.reliability import saving as reliability
 from sim.config.errors import InputError
@@ -293,6 +294,19 @@ def test_every_job_stays_on_its_own_gpus() -> None:
     assert answers[1].straggler_seconds == sum(lost)
     assert sick["on 0"] == pytest.approx(healthy["on 0"], rel=1e-9)
     assert sick["on 2"] > 1.2 * healthy["on 2"]
+
+
+def test_ways_to_place_jobs_stand_side_by_side() -> None:
+    apart, together = (played(*jobs) for jobs in (
+        (job([0, 1]), job([2, 3])), (job([0, 2]), job([1, 3]))))  # fmt: skip
+    compared = sim.compare({"apart": apart, "together": together})
+    assert compared.best.name == "apart"
+    means = [fmean(row.step_time or 0.0 for row in a.jobs) for a in (apart, together)]
+    assert "on average over the jobs" in compared.reason
+    assert compared.costs == pytest.approx(means)
+    assert sim.compare({"one": apart, "other": apart}).reason.startswith(
+        "one and other take equally long"
+    )
 
 
 def test_an_answer_reads_like_a_table() -> None:
