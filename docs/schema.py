@@ -76,9 +76,10 @@ def types(kind: type[Answer]) -> dict[str, Any]:
     """The keys of an answer with their types."""
     known = {"pd": pandas, "LinkLoad": Any, "MemoryCurve": Any}  # for the type checker alone
     hints = get_type_hints(kind, localns=known)
-    for name in kind.derived.values():
+    own = kind.written()
+    for name in own.values() - hints.keys():
         hints[name] = get_type_hints(getattr(kind, name).fget, localns=known)["return"]
-    return {key: hints[name] for key, name in kind.written().items()}
+    return {key: hints[name] for key, name in own.items()}
 
 
 def _of_type(kind: Any) -> dict[str, Any]:

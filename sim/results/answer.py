@@ -17,6 +17,7 @@ from sim.config.version import VERSION
 from sim.engine.timeline import Timeline
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 _RENDERERS = "sim.interface.document.answers"
@@ -66,8 +67,9 @@ class Answer:
     module), as do the `pictures` by name. `report` is the module of its page, `comparison` the
     class that compares several answers ("module:Class").
 
-    JSON leaves out the `unwritten` fields; `derived` maps further keys of JSON to properties.
-    Fields of the same name mean the same in answers of all kinds (`get`).
+    JSON leaves out the `unwritten` fields; `derived` has further keys of JSON: names of properties,
+    or "key=property". `frame_rows` names the rows of its table, `frame_index` the columns that tell
+    them apart. Fields of the same name mean the same in answers of all kinds (`get`).
     """
 
     __slots__ = ()
@@ -77,7 +79,9 @@ class Answer:
     report: ClassVar[str] = "sim.interface.page.answer"
     comparison: ClassVar[str] = ""
     unwritten: ClassVar[tuple[str, ...]] = ()
-    derived: ClassVar[Mapping[str, str]] = {}
+    derived: ClassVar[tuple[str, ...]] = ()
+    frame_rows: ClassVar[str] = ""
+    frame_index: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **given: Any) -> None:
         """Give a subclass its own `__repr__`, because a dataclass replaces an inherited one."""
@@ -149,12 +153,16 @@ class Answer:
     def written(cls) -> dict[str, str]:
         """The keys of `to_dict` except "schema", with the attribute that gives each value."""
         names = {f.name: f.name for f in fields(cls) if f.name not in cls.unwritten}  # type: ignore[arg-type]
-        return names | dict(cls.derived)
+        return names | {own.split("=")[0]: own.split("=")[-1] for own in cls.derived}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the answer, its `inputs`, and the number of its schema."""
         written = {key: plain(getattr(self, name)) for key, name in self.written().items()}
         return {"schema": SCHEMA, **written}
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A table of `frame_rows`, or of the pieces of its timeline (`sim.engine.pieces`)."""
+        return import_module(_RENDERERS).frame(self)  # type: ignore[no-any-return]
 
     def plot(self, of: str = "") -> "Figure":
         """The answer's picture, or its picture `of` something. Raises `InputError` for none."""

@@ -10,8 +10,6 @@ from sim.program.schedule import Schedule
 from sim.results.answer import JobAnswer
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from sim.engine.link_loads import LinkLoad
     from sim.engine.memory_curve import MemoryCurve
 
@@ -117,12 +115,6 @@ class Result(JobAnswer):
     @property
     def misfit(self) -> str:
         return misfit_of(self.fits, self.memory_per_gpu["total"], self.capacity)
-
-    def to_frame(self) -> "pd.DataFrame":
-        """The timeline as a table, with a row for each piece of a span (`sim.engine.pieces`)."""
-        from sim.engine.pieces import frame_of
-
-        return frame_of(self.timeline)
 
 
 def columns_of(figures: Mapping[str, Any]) -> dict[str, Any]:

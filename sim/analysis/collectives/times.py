@@ -1,9 +1,9 @@
 """Times of a collective by size, algorithm and protocol, as nccl-tests would print them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,6 @@ from sim.results.formatting import several
 from sim.scenario.settings import Settings, settings_of
 from sim.scenario.setup import load_topology, machine
 from sim.variability.laws import generator
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _ELEMENT = 4  # bytes of nccl-tests' float
 # Collectives whose `count` is that of one rank: the size divided by the number of ranks.
@@ -74,7 +71,8 @@ class CollectiveTimes(Answer):
     view = "sim.interface.views.collective"
     picture = "sim.interface.plots.collective:times"
     unwritten = ("topology", "places", "cables")
-    derived: ClassVar[Mapping[str, str]] = {"gpus": "gpus"}
+    derived = ("gpus",)
+    frame_rows = "rows"
 
     kind: CollectiveKind
     inputs: Inputs
@@ -103,12 +101,6 @@ class CollectiveTimes(Answer):
             kind = str(links_named(name.partition(" and ")[0])[0][0]).partition("-")[0]
             shares[kind] = max(shares.get(kind, 0.0), share)
         return {**shares, **self.cables}
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each size, algorithm and protocol."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(row) for row in self.rows])
 
     def trace(self) -> Timeline:
         """Return every message of the first algorithm that consists of rounds, for the largest

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from sim.analysis.comparison.cases import Case
 from sim.config.dataclass import dataclass
@@ -11,9 +11,6 @@ from sim.results.answer import Answer, Inputs
 from sim.results.differences import differences
 from sim.results.formatting import Cells, time_unit
 from sim.uncertainty.intervals import LEVEL, faster, longer
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Seconds = Mapping[str, float]
 
@@ -126,15 +123,9 @@ class Comparison(Answer, ABC):
         "target": "jobs of this kind have no loss",
         "tokens": "days and dollars for a number of tokens are computed for synchronous steps only",
     }
-    derived: ClassVar[Mapping[str, str]] = {
-        "inputs": "inputs",
-        "cases": "records",
-        "asked": "asked",
-        "differences": "differences",
-        "best": "winner",
-        "reason": "reason",
-        "notes": "notes",
-    }
+    derived = ("inputs", "cases=records", "asked", "differences", "best=winner", "reason", "notes")
+    frame_rows = "records"
+    frame_index = ("name",)
 
     cases: tuple[Case, ...]
     target: float | None = None
@@ -213,9 +204,3 @@ class Comparison(Answer, ABC):
     def fits(self) -> bool:
         """Whether any case fits into memory."""
         return any(case.result.fits for case in self.cases)
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each case, by its name."""
-        import pandas as pd
-
-        return pd.DataFrame(self.records).set_index("name")

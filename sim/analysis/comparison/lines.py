@@ -7,7 +7,7 @@ recordings have no texts, lines are recognised by their places (file and number)
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, cast
 
 from sim import kind
 from sim.config.dataclass import dataclass
@@ -21,9 +21,6 @@ from sim.results.formatting import count
 from sim.results.result import Result
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +64,10 @@ class LineDifferences(Answer):
     view = "sim.interface.views.comparison:lines"
     picture = "sim.interface.plots.comparison:lines"
     unwritten = ("results", "lines", "recorded")
-    derived: ClassVar[Mapping[str, str]] = {
-        "step_times": "step_times",
-        "slower": "slower",
-        "unlike": "unlike",
-        "memory": "memory",
-        "causes": "causes",
-        "lines": "changed",
-        "inputs": "inputs",
-        "notes": "notes",
-    }
+    derived = (
+        "step_times", "slower", "unlike", "memory", "causes", "lines=changed", "inputs", "notes",
+    )  # fmt: skip
+    frame_rows = "changed"
 
     results: tuple[Result, Result]
     lines: tuple[LineChange, ...]
@@ -163,12 +154,6 @@ class LineDifferences(Answer):
     def title(self) -> str:
         before, after = (result.scenario for result in self.results)
         return f"{before} -> {after}"
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each line that differs."""
-        import pandas as pd
-
-        return pd.DataFrame(self.changed)
 
 
 SAMPLES, _UNKNOWN = "samples a step", "unknown"

@@ -1,9 +1,8 @@
 """`sim.explain`: what limits a step, and what would make it shorter."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, cast
 
 from sim import kind
 from sim.analysis.explanation.advice import Advice, advised
@@ -17,9 +16,6 @@ from sim.results.result import Result
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation(Answer):
@@ -32,15 +28,12 @@ class Explanation(Answer):
     picture = "sim.interface.plots.explanation"
     report = "sim.interface.page.step:explained"
     unwritten = ("result", "limits", "changes", "lines", "advice")
-    derived: ClassVar[Mapping[str, str]] = {
-        "step_time": "step_time",
-        "limits": "limited",
-        "then": "then",
-        "changes": "changed",
-        "lines": "timed",
-        "advice": "tried",
-        "inputs": "inputs",
-    }
+    derived = (
+        "step_time", "limits=limited", "then", "changes=changed", "lines=timed", "advice=tried",
+        "inputs",
+    )  # fmt: skip
+    frame_rows = "limited"
+    frame_index = ("resource",)
 
     result: Result
     limits: Limits
@@ -95,12 +88,6 @@ class Explanation(Answer):
              "memory": one.result.memory_per_gpu["total"]}
             for one in self.advice or ()
         ]  # fmt: skip
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each resource: the step (s) with it twice as fast, and at no cost."""
-        import pandas as pd
-
-        return pd.DataFrame(self.limited).set_index("resource")
 
 
 @whole("explaining the step")

@@ -9,13 +9,13 @@ If a play draws random numbers, moves near the best are played with further seed
 the same seeds, so a paired comparison says whether chance explains a difference.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from itertools import islice
 from math import inf
 from os import PathLike
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from sim.results.answer import Answer, Inputs, JobAnswer
 from sim.results.by_line import Suggestion
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _SEEDS = 5  # seeds of moves near the best
 _NEAR = 1.15  # moves up to this many times as slow as the best are played with further seeds
@@ -130,10 +127,8 @@ class Moves(Answer):
     view = "sim.interface.views.explanation:moves"
     picture = "sim.interface.plots.explanation:moves"
     unwritten = ("result", "moves", "setup")
-    derived: ClassVar[Mapping[str, str]] = {
-        "moves": "rows", "recommended": "recommendation", "layouts": "layouts",
-        "inputs": "inputs",
-    }  # fmt: skip
+    derived = ("moves=rows", "recommended=recommendation", "layouts", "inputs")
+    frame_rows = "rows"
 
     result: JobAnswer
     moves: tuple[Move, ...]
@@ -189,12 +184,6 @@ class Moves(Answer):
         """Whether any move fits into memory; None where it is unknown."""
         known = {move.result.fits for move in self.moves}
         return True if True in known else None if None in known else False
-
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each move."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows)
 
 
 @whole("moving the job")

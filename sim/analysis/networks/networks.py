@@ -13,12 +13,12 @@ hashed to links, a step is the mean over several seeds of the hash. The spread o
 further error, because a real cluster has only one of these hashes.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import islice
 from math import exp, isclose, log, sqrt
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from sim import kind
 from sim.config import limit
@@ -34,9 +34,6 @@ from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
 from sim.uncertainty import student
 from sim.uncertainty.intervals import LEVEL, faster, longer
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SEEDS = 5  # seeds of the hash of connections
 _GRAMMAR = "write NAME, or 'NAME: KEY=VALUE; KEY=VALUE'"
@@ -114,7 +111,9 @@ class Networks(Answer):
 
     view = "sim.interface.views.networks"
     picture = "sim.interface.plots.networks"
-    derived: ClassVar[Mapping[str, str]] = {"best": "best"}
+    derived = ("best",)
+    frame_rows = "rows"
+    frame_index = ("name",)
 
     networks: tuple[Network, ...]
     weights: dict[str, float]
@@ -136,19 +135,16 @@ class Networks(Answer):
         found = [network.fits for network in self.networks]
         return True if True in found else None if None in found else False
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each cluster."""
-        import pandas as pd
-
-        rows = []
+    @property
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each cluster."""
         for network in self.networks:
             row = {key: getattr(network, key) for key in _COLUMNS}
             bill = network.bill or Bill()
             known = {"switches": sum(bill.switches), "cables": bill.cables,
                      "transceivers": bill.transceivers}  # fmt: skip
             row |= known if network.bill else dict.fromkeys(known)
-            rows.append(row | {f"step_time.{step.job}": step.seconds for step in network.steps})
-        return pd.DataFrame(rows).set_index("name")
+            yield row | {f"step_time.{step.job}": step.seconds for step in network.steps}
 
 
 _COLUMNS = ("name", "gpus", "hours", "low", "high", "failed", "slowdown", "tokens_per_dollar",

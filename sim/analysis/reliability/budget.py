@@ -13,7 +13,7 @@ from dataclasses import field
 from functools import cached_property
 from math import ceil, exp, inf, isfinite, log
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,6 @@ from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
 from sim.uncertainty import student
 from sim.variability.laws import generator
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CHANCES = (0.1, 0.5, 0.9)
 _STEPS = 99  # quantiles of the step's distribution
@@ -67,7 +64,9 @@ class Budget(Answer):
 
     view = "sim.interface.views.reliability:budget"
     picture = "sim.interface.plots.reliability:budget"
-    derived: ClassVar[Mapping[str, str]] = {"done": "done", "dollars": "dollars"}
+    derived = ("done", "dollars")
+    frame_rows = "rows"
+    frame_index = ("chance",)
     unwritten = ("times",)
 
     tokens: float
@@ -104,14 +103,14 @@ class Budget(Answer):
             return None
         return {chance: days * 24.0 * self.rent for chance, days in self.done.items()}
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each chance: days and dollars."""
-        import pandas as pd
-
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each chance: days and dollars."""
         dollars = self.dollars or {}
-        rows = [{"chance": float(key), "days": days, "dollars": dollars.get(key)}
-                for key, days in self.done.items()]  # fmt: skip
-        return pd.DataFrame(rows).set_index("chance")
+        return [
+            {"chance": float(key), "days": days, "dollars": dollars.get(key)}
+            for key, days in self.done.items()
+        ]
 
     def after(self, chance: float) -> float:
         """Return the seconds after which the training is done with a chance."""

@@ -6,11 +6,10 @@ GPU draws the power that its step needs (`Device.drawn`). A scenario's checkpoin
 intervals of some steps (`saving`).
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from math import inf
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from sim import kind
 from sim.analysis.reliability.saving import stopped
@@ -22,9 +21,6 @@ from sim.results.answer import Answer, Inputs
 from sim.results.likely import Likely, Pace
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +36,9 @@ class TrainingCost(Answer):
     view = "sim.interface.views.reliability:cost"
     picture = "sim.interface.plots.reliability:cost"
     unwritten = ("likely",)
-    derived: ClassVar[Mapping[str, str]] = {
-        "days": "days",
-        "tokens_per_dollar": "tokens_per_dollar",
-        "dollars_per_million_tokens": "dollars_per_million_tokens",
-        "likely": "bounds",
-    }
+    derived = ("days", "tokens_per_dollar", "dollars_per_million_tokens", "likely=bounds")
+    frame_rows = "rows"
+    frame_index = ("figure",)
 
     tokens: float
     seconds: float
@@ -81,17 +74,17 @@ class TrainingCost(Answer):
         ranges = {key: self.likely.of(known) for key, known in scaled.items() if known}
         return {**asdict(self.likely), **ranges}
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each figure: its simulated value, and its bounds from measured runs."""
-        import pandas as pd
-
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each figure: its simulated value, and its bounds from measured runs."""
         likely = self.bounds or {}
         named = {"days": self.days, "gpu_hours": self.gpu_hours, "dollars": self.dollars,
                  "dollars_per_million_tokens": self.dollars_per_million_tokens,
                  "energy": self.energy, "electricity": self.electricity}  # fmt: skip
-        rows = [{"figure": key, "simulated": value, **likely.get(key, {})}
-                for key, value in named.items()]  # fmt: skip
-        return pd.DataFrame(rows).set_index("figure")
+        return [
+            {"figure": key, "simulated": value, **likely.get(key, {})}
+            for key, value in named.items()
+        ]
 
 
 def cost_of(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf, sqrt
 from os import PathLike
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +35,6 @@ from sim.results.likely import Likely, Pace
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
 from sim.variability.laws import generator
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def young(cost: float, between: float) -> float:
@@ -105,7 +102,9 @@ class Goodput(Answer):
 
     view = "sim.interface.views.reliability:goodput"
     picture = "sim.interface.plots.reliability:goodput"
-    derived: ClassVar[Mapping[str, str]] = {"effective_training_time": "effective"}
+    derived = ("effective_training_time=effective",)
+    frame_rows = "rows"
+    frame_index = ("cause",)
 
     days: float
     gpus: int
@@ -133,12 +132,14 @@ class Goodput(Answer):
     def effective(self) -> float:
         return self.seconds["productive"] / sum(self.seconds.values())
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each cause: its seconds and their share of all seconds."""
-        import pandas as pd
-
-        table = pd.DataFrame({"seconds": self.seconds}).rename_axis("cause")
-        return table.assign(share=table["seconds"] / sum(self.seconds.values()))
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each cause: its seconds and their share of all seconds."""
+        total = sum(self.seconds.values())
+        return [
+            {"cause": cause, "seconds": own, "share": own / total}
+            for cause, own in self.seconds.items()
+        ]
 
 
 def goodput(

@@ -1,8 +1,7 @@
 """The answer to many drawn steps with stragglers."""
 
-from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,15 +31,7 @@ class Samples(Answer):
     view = "sim.interface.views.samples"
     picture = "sim.interface.plots.samples"
     unwritten = ("step_times", "owed")
-    derived: ClassVar[Mapping[str, str]] = {
-        "step_times": "drawn",
-        "owed": "owed_by",
-        "median": "median",
-        "p95": "p95",
-        "p99": "p99",
-        "mean": "mean",
-        "loss": "loss",
-    }
+    derived = ("step_times=drawn", "owed=owed_by", "median", "p95", "p99", "mean", "loss")
 
     scenario: str
     inputs: Inputs

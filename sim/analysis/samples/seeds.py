@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import chain, islice
 from math import inf, isfinite, nan
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +43,7 @@ class Seeds(Answer):
     view = "sim.interface.views.samples:seeds"
     picture = "sim.interface.plots.samples:seeds"
     unwritten = ("runs",)
-    derived: ClassVar[Mapping[str, str]] = {
-        "samples": "samples",
-        "inputs": "inputs",
-        "drawn": "drawn",
-        "diverged": "diverged",
-    }
+    derived = ("samples", "inputs", "drawn", "diverged")
 
     scenario: str
     seed: int

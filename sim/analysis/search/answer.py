@@ -1,8 +1,8 @@
 """The answer to a search for a layout."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from sim.analysis.search import in_words
 from sim.analysis.search.choices.named import outside, said
@@ -22,9 +22,6 @@ from sim.results.result import Result
 from sim.scenario.scenario import Scenario
 from sim.uncertainty.intervals import faster
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult(Answer):
@@ -42,15 +39,12 @@ class SearchResult(Answer):
     view = "sim.interface.views.search"
     picture = "sim.interface.plots.pareto"
     unwritten = ("space", "recommended", "best", "beside", "beyond", "layouts", "search_seconds")
-    derived: ClassVar[Mapping[str, str]] = {
-        "inputs": "inputs",
-        "best": "rows",
-        "recommended": "first_row",
-        "faster_scenarios": "faster_scenarios",
-        "evaluated": "evaluated",
-        "pareto": "front",
-        "why": "why",
-    }
+    derived = (
+        "inputs", "best=rows", "recommended=first_row", "faster_scenarios", "evaluated",
+        "pareto=front", "why",
+    )  # fmt: skip
+    frame_rows = "ranking"
+    frame_index = ("rank",)
 
     space: Space
     recommended: Layout
@@ -184,12 +178,12 @@ class SearchResult(Answer):
         own = {"rank": rank, "plan": asdict(layout.plan), "uncontended": layout.uncontended}
         return {**result, **own, "dollars_per_million_tokens": self.dollars(layout)}
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return a row for each of the best layouts."""
-        import pandas as pd
-
-        rows = [
+    @property
+    def ranking(self) -> list[dict[str, Any]]:
+        """A row of figures for each of the best layouts."""
+        return [
             {
+                "rank": rank,
                 **said(self.space, layout.plan),
                 "expected": layout.result and layout.result.step_time_expected,
                 "step_time": layout.step_time,
@@ -198,9 +192,8 @@ class SearchResult(Answer):
                 "bubble_fraction": layout.result and layout.result.bubble_fraction,
                 "dollars_per_million_tokens": self.dollars(layout),
             }
-            for layout in self.best
+            for rank, layout in enumerate(self.best, 1)
         ]
-        return pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="rank"))
 
     def mfu(self, layout: Layout) -> float:
         """Model FLOPs / (step time x GPUs x dense peak)."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from sim import kind
 from sim.analysis.executors import Jobs
@@ -34,7 +34,7 @@ class Sweep(Answer):
     view = "sim.interface.views.sweep"
     picture = "sim.interface.plots.sweep"
     unwritten = ("frame", "damaged")
-    derived: ClassVar[Mapping[str, str]] = {"points": "points", "valid": "valid", "rows": "rows"}
+    derived = ("points", "valid", "rows")
 
     scenario: str
     inputs: Inputs = field(default_factory=Inputs)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from sim.analysis.executors import Jobs
 from sim.analysis.validation import coverage as coverages
@@ -16,9 +16,6 @@ from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings, settings_of
 
 _OTHER_UNIT = 500.0  # a factor that no wrong prediction explains, but a prefix of a unit (1000)
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _COLUMNS = (
     "id", "measured", "predicted", "error", "memory_measured", "memory_predicted", "memory_error",
@@ -34,9 +31,8 @@ class Validation(Answer):
     view = "sim.interface.views.validation"
     picture = "sim.interface.plots.validation"
     unwritten = ("quiet", "covered")
-    derived: ClassVar[Mapping[str, str]] = {
-        "tables": "summaries", "coverage": "coverage", "warnings": "warnings",
-    }  # fmt: skip
+    derived = ("tables=summaries", "coverage", "warnings")
+    frame_rows = "rows"
 
     inputs: Inputs
     tables: tuple[ValidatedTable, ...]
@@ -67,22 +63,19 @@ class Validation(Answer):
             if error is not None and (factor := _other_unit(error))
         )
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return every row with its prediction."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            [
-                {
-                    "table": table.name,
-                    **{column: getattr(run, column) for column in _COLUMNS},
-                    "step_low": run.low,
-                    "step_high": run.high,
-                }
-                for table in self.tables
-                for run in table.rows
-            ]
-        )
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every row with its prediction."""
+        return [
+            {
+                "table": table.name,
+                **{column: getattr(run, column) for column in _COLUMNS},
+                "step_low": run.low,
+                "step_high": run.high,
+            }
+            for table in self.tables
+            for run in table.rows
+        ]
 
 
 def validate(

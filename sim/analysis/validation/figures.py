@@ -13,7 +13,7 @@ from io import StringIO
 from pathlib import Path
 from statistics import fmean
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from sim import kind
 from sim.config import reads
@@ -23,9 +23,6 @@ from sim.config.plugins import modules
 from sim.config.progress import counted
 from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STEP = "step"  # the figure of an answer's `step_time`; the others are causes of its `spent`
 
@@ -77,7 +74,8 @@ class FigureValidation(Answer):
 
     view = "sim.interface.views.validation:figures"
     picture = "sim.interface.plots.validation:figures"
-    derived: ClassVar[Mapping[str, str]] = {"errors": "errors", "pairs": "pairs"}
+    derived = ("errors", "pairs")
+    frame_rows = "rows"
 
     inputs: Inputs
     runs: tuple[FigureRun, ...]
@@ -112,11 +110,10 @@ class FigureValidation(Answer):
             for other in others
         ]
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return every figure with its prediction."""
-        import pandas as pd
-
-        return pd.DataFrame([{**asdict(run), "error": run.error} for run in self.runs])
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every figure with its prediction."""
+        return [{**asdict(run), "error": run.error} for run in self.runs]
 
 
 def _errors(

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from sim.analysis.calibration.fitting.kernel_tables import TimedRow, timed_rows
 from sim.analysis.collectives.times import placed
@@ -22,9 +22,6 @@ from sim.jobs.traces.operation_times import OperationTime
 from sim.model.kernels import Attention, Gemm, Kernel
 from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings, settings_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _ROWS_OF_PRODUCT = ((64, "m to 64"), (256, "m to 256"), (1024, "m to 1024"))
 _SMALL = 2.0**20  # bytes
@@ -52,7 +49,8 @@ class PartValidation(Answer):
 
     view = "sim.interface.views.validation:parts"
     picture = "sim.interface.plots.validation:parts"
-    derived: ClassVar[Mapping[str, str]] = {"errors": "errors"}
+    derived = ("errors",)
+    frame_rows = "rows"
 
     inputs: Inputs
     runs: tuple[PartRun, ...]
@@ -71,11 +69,10 @@ class PartValidation(Answer):
             for middle, p95, bias in [summary(errors)]
         ]
 
-    def to_frame(self) -> "pd.DataFrame":
-        """Return every part with its prediction."""
-        import pandas as pd
-
-        return pd.DataFrame([{**asdict(run), "error": run.error} for run in self.runs])
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every part with its prediction."""
+        return [{**asdict(run), "error": run.error} for run in self.runs]
 
 
 def validate_kernels(

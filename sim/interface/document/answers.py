@@ -10,6 +10,8 @@ from sim.results.answer import Inputs, function_of
 from sim.results.formatting import several
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sim.results.answer import Answer
 
 
@@ -52,3 +54,16 @@ def line(answer: "Answer") -> str:
     """Return an answer in one line."""
     seen = document(answer)
     return " ".join((seen.line or seen.title).split())
+
+
+def frame(answer: "Answer") -> "pd.DataFrame":
+    """Return the rows of an answer as a table. An answer without rows gives a row for each piece of
+    a span of its timeline."""
+    if not answer.frame_rows:
+        from sim.engine.pieces import frame_of
+
+        return frame_of(answer.get("timeline"))
+    import pandas as pd
+
+    rows = pd.DataFrame(list(answer.get(answer.frame_rows)))
+    return rows.set_index(list(answer.frame_index)) if answer.frame_index else rows

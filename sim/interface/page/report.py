@@ -32,19 +32,11 @@ def html(answer: Answer) -> str:
     return str(function_of(answer.report, "page")(answer, reads.so_far()))
 
 
-def _csv(answer: Answer) -> str:
-    to_frame = getattr(answer, "to_frame", None)
-    if to_frame is None:
-        fault = f"a {type(answer).__name__} has no rows"
-        raise InputError(".csv", fault, "write it as .json, .md or .tex")
-    return str(to_frame().to_csv())
-
-
 _FORMS: dict[str, Callable[[Any], str]] = {
     ".html": html,
     ".md": lambda answer: markdown(answers.headed(answer)),
     ".tex": lambda answer: latex(answers.headed(answer)),
     ".txt": lambda answer: f"{terminal.text(answers.headed(answer))}\n",
-    ".csv": _csv,
+    ".csv": lambda answer: str(answer.to_frame().to_csv()),
     ".json": lambda answer: json.dumps(answer.to_dict()) + "\n",
 }

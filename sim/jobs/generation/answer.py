@@ -1,16 +1,13 @@
 """The answer of a scenario with `[generation]`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import field
+from typing import Any, ClassVar
 
 import numpy as np
 
 from sim.config.dataclass import dataclass
 from sim.results.answer import JobAnswer
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +67,8 @@ class Generated(JobAnswer):
         **{"cache": "%", "idle": "%", "dollars_per_million": "USD"},
     }
     unwritten = ("timeline",)
-    derived: ClassVar[Mapping[str, str]] = {
-        "tokens_per_second": "tokens_per_second",
-        "tokens_per_second_per_gpu": "tokens_per_second_per_gpu",
-    }
+    derived = ("tokens_per_second", "tokens_per_second_per_gpu")
+    frame_rows = "course"
 
     servers: int
     answers: int
@@ -130,9 +125,3 @@ class Generated(JobAnswer):
         figures["each.median"] = self.each.median if self.each else None
         others = {"preempted": self.preempted, "idle": self.idle, "limit": self.limit}
         return figures | others | {"dollars_per_million": self.dollars_per_million}
-
-    def to_frame(self) -> "pd.DataFrame":
-        """The course as a table with a row for each state of the servers."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(state) for state in self.course])

@@ -4,14 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from math import inf
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from sim.config.dataclass import dataclass
 from sim.jobs.multi_job.paces import SharedLink
 from sim.results.answer import JobAnswer
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +77,7 @@ class MultiJobAnswer(JobAnswer):
         **{"makespan": "s", "step_time": "s", "utilisation": "%", "fragmentation": "%"}
     }
     unwritten = ("timeline",)
+    frame_rows = "rows"
 
     jobs: tuple[JobRow, ...]
     links: tuple[SharedLink, ...]
@@ -112,11 +110,10 @@ class MultiJobAnswer(JobAnswer):
         steps = {job.name: job.step_time for job in self.jobs if job.step_time is not None}
         return "A step of each job", steps
 
-    def to_frame(self) -> "pd.DataFrame":
-        """The jobs as a table with a row for each job."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(job) | {"slowdown": job.slowdown} for job in self.jobs])
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each job."""
+        return [asdict(job) | {"slowdown": job.slowdown} for job in self.jobs]
 
     @property
     def misfit(self) -> str:

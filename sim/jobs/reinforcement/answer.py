@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from sim.config.dataclass import dataclass
 from sim.results.answer import JobAnswer
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +66,7 @@ class ReinforcementAnswer(JobAnswer):
         **{"step_time": "s", "generation": "s", "idle": "%", "lost": "%", "dollars": "USD"}
     }
     unwritten = ("timeline",)
+    frame_rows = "rows"
 
     mode: str
     placement: str
@@ -137,9 +135,7 @@ class ReinforcementAnswer(JobAnswer):
         """Tokens per second and GPU."""
         return self.tokens_per_second / self.inputs.gpus
 
-    def to_frame(self) -> "pd.DataFrame":
-        """The steps as a table with a row for each step."""
-        import pandas as pd
-
-        rows = [asdict(step) for step in self.steps]
-        return pd.DataFrame([{**row, **row.pop("spent")} for row in rows])
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each step, with its seconds by cause."""
+        return [{**row, **row.pop("spent")} for row in map(asdict, self.steps)]

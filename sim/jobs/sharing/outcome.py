@@ -122,12 +122,6 @@ class Outcome(JobAnswer):
         """Whether the workers have no task."""
         return self.task == NoTask.name
 
-    def to_frame(self) -> "pd.DataFrame":
-        """The timeline as a table, with a row for each piece of a span (`sim.engine.pieces`)."""
-        from sim.engine.pieces import frame_of
-
-        return frame_of(self.timeline)
-
     def curve_frame(self) -> "pd.DataFrame":
         """The curve as a table with a row for each point."""
         import pandas as pd

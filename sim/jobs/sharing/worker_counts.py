@@ -1,10 +1,10 @@
 """How many workers to use: time and cost to a target by their number, and where to stop."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from math import inf, isfinite
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from sim.results.answer import Answer, Inputs
 from sim.results.formatting import several
 from sim.scenario.scenario import Scenario
 from sim.scenario.settings import Settings, settings_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MOST = 10_000  # steps of a worker on the way to a target
 # The least gain for which workers are worth adding. Without a network, doubling the workers gains
@@ -95,7 +92,9 @@ class WorkerCounts(Answer):
     view = "sim.interface.views.sharing:worker_counts"
     picture = "sim.interface.plots.sharing:workers"
     unwritten = ("rows",)
-    derived: ClassVar[Mapping[str, str]] = {"stop": "stops_at", "rows": "records"}
+    derived = ("stop=stops_at", "rows=records")
+    frame_rows = "records"
+    frame_index = ("workers",)
 
     scenario: str
     inputs: Inputs
@@ -159,12 +158,6 @@ class WorkerCounts(Answer):
         return [
             {**asdict(row), "gpu_hours": row.gpu_hours, "dollars": row.dollars} for row in self.rows
         ]
-
-    def to_frame(self) -> "pd.DataFrame":
-        """A row for each number of workers."""
-        import pandas as pd
-
-        return pd.DataFrame(self.records).set_index("workers")
 
 
 def workers(

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sim.config import gate
 from sim.config.dataclass import dataclass
@@ -24,9 +24,6 @@ from sim.jobs.traces.program import kernel_ends, program
 from sim.jobs.traces.rank_trace import RankTrace, aligned
 from sim.results.answer import Answer, Inputs, said_of
 from sim.scenario.setup import machine
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +49,8 @@ class Replay(Answer):
 
     view = "sim.interface.views.replay"
     picture = "sim.interface.plots.replay"
+    frame_rows = "rows"
+    frame_index = ("step", "rank")
 
     inputs: Inputs = field(default_factory=Inputs)
     files: tuple[str, ...]
@@ -63,18 +62,16 @@ class Replay(Answer):
     moved: Move | None
     kernels: dict[str, float]
 
-    def to_frame(self) -> "pd.DataFrame":
+    @property
+    def rows(self) -> list[dict[str, Any]]:
         """One row for each rank, as it was and as it would be: seconds of a step by reason."""
-        import pandas as pd
-
         played = {"as it was": self.replayed, "changed": self.changed}
-        rows = [
+        return [
             {"step": name, "rank": rank, **seconds}
             for name, step in played.items()
             if step is not None
             for rank, seconds in step.ranks.items()
         ]
-        return pd.DataFrame(rows).set_index(["step", "rank"])
 
 
 def replayed(

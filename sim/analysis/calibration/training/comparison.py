@@ -1,9 +1,8 @@
 """Measured and predicted quantities side by side, a row for each."""
 
 import csv
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from sim.analysis.calibration.training.job_measurement import PHASES, JobMeasurement
 from sim.config import files
@@ -41,15 +40,7 @@ class JobComparison(Answer):
     view = "sim.interface.views.validation:measured"
     picture = "sim.interface.plots.validation:measured"
     unwritten = ("quantities", "measurement", "result")
-    derived: ClassVar[Mapping[str, str]] = {
-        "inputs": "inputs",
-        "quantities": "compared",
-        "machine": "machine",
-        "steps": "steps",
-        "spread": "spread",
-        "drift": "drift",
-        "warnings": "warnings",
-    }
+    derived = ("inputs", "quantities=compared", "machine", "steps", "spread", "drift", "warnings")
 
     scenario: str
     ranks: int
