@@ -106,8 +106,8 @@ def _measured(kernel: Kernel, seconds: Sequence[float]) -> Measurement:
 
 
 def _collectives(ranks: Sequence[Mapping[Key, list[float]]], source: str) -> list[OperationTime]:
-    """Return the time of each collective by size and group. A call takes its shortest time among
-    the ranks; the time is the median over calls."""
+    """Return the time of each collective by size and group. A call lasts as long as on the rank
+    with the shortest time; the collective's time is the median over calls."""
     keys = dict.fromkeys(key for rank in ranks for key in rank)
     found = []
     for key in keys:
@@ -125,7 +125,7 @@ def _source(path: Path, trace: Mapping[str, Any], device: str) -> Source:
     refuse_of_other(path, trace["traceEvents"], generation)
     known = devices.nearest(name, 0.0)
     if known and devices.load(known).generation != generation:
-        fault = f"is of {name!r}, and --as is a {generation!r}"
+        fault = f"is of {name!r}, but --as names a {generation!r}"
         raise InputError(str(path), fault, f"write --as {known}")
     recorded = (said for key, said in _INFLATING.items() if trace.get(key))
     return Source(file=path.name, device=name, software=_software(trace), recorded=tuple(recorded))

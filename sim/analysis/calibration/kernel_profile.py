@@ -37,7 +37,7 @@ def device_file(device: str) -> str:
     nearest = devices.nearest(name, float(memory))
     if nearest is None:
         fault = f"no file in topologies/devices is of {name!r}"
-        raise InputError("--as", fault, "write one (CONTRIBUTING.md, a device), or name one: --as")
+        raise InputError("--as", fault, "write a file (CONTRIBUTING.md), or name a device: --as")
     return nearest
 
 
@@ -55,8 +55,8 @@ def calibrate(
     minutes: float = inf,
     note: Callable[[str], None] = lambda message: None,
 ) -> Profile | None:
-    """Time a suite and write its profile to `out`. Returns None on ranks that do not report, and
-    where the `minutes` were over before the last kernel.
+    """Time a suite and write its profile to `out`. Returns None on ranks that do not report, and if
+    the `minutes` were over before the last kernel.
 
     Measurements are kept in `part_of(out)` until the profile is written, and a second call resumes
     from them. `name` is the device's file; for a GPU it is found from the driver's name of the GPU.

@@ -1,9 +1,9 @@
 """Lower bounds of a step's time, at a fraction of the cost of evaluating it.
 
-The first bound needs the pipeline alone, before any program is written. On every stage, the first
-microbatch must come forward to the stage's first chunk. Then all passes of all microbatches take
-their seconds. The last gradient must then travel back to the first chunk of the model; only passes
-of kind W can overlap this.
+The first bound needs only the pipeline, before any program is written. Each stage waits until the
+first microbatch has come forward to the stage's first chunk. Then all passes of all microbatches
+take their seconds. Last, the final gradient travels back to the first chunk of the model; only
+passes of kind W can overlap this journey.
 
 The second bound needs a program: every stream must carry all collectives of its passes. Messages,
 the host and operations after the passes only make steps longer than both bounds.
@@ -116,8 +116,9 @@ class StreamBounds:
         self._known: dict[tuple[int, ...], tuple[PassOps, RankTransfers, Mapping[str, float]]] = {}
 
     def seconds(self, program: Program, microbatches: int) -> float:
-        """Return a lower bound of this program's step time with `microbatches` microbatches; the
-        program may be a short form with fewer. First and last passes are left out."""
+        """Return a lower bound of this program's step time with `microbatches` microbatches. The
+        program may be a short form, written for fewer microbatches. First and last passes are left
+        out."""
         first = {own: stage for stage, own in reversed(list(enumerate(program.stages)))}
         longest, desks = 0.0, self._machines(program).desks
         for own, stage in first.items():
@@ -127,7 +128,7 @@ class StreamBounds:
                     way = variant.kind if variant.kind in middle else "IW"
                     middle[way].append(self._streams(ops, desks[stage], stage))
             back = [added(*middle[way]) for way in ("B", "IW") if middle[way]]
-            # Where some backward passes are split and others are whole, the shorter counts.
+            # Where some backward passes are split and others are whole, the shorter time counts.
             least = {s: min(own.get(s, 0.0) for own in back) for own in back for s in own}
             longest = max(longest, *added(*middle["F"], least).values(), 0.0)
         return longest * max(microbatches // len(program.schedule.ways) - 2, 0)

@@ -15,7 +15,7 @@ from sim.config.units import human_bytes
 from sim.simulate import garbage_left
 
 _SAVING = ("recompute", "zero", "moments", "offload")  # choices that save memory, cheapest first
-_MOST, _DOUBLINGS = 3, 8  # the most remedies that are printed, and doublings of the GPUs
+_MOST, _DOUBLINGS = 3, 8  # the most remedies that are printed, and the most doublings of the GPUs
 
 
 def remedies(space: Space) -> list[str]:
@@ -49,8 +49,8 @@ def _names(space: Space) -> list[str]:
 
 
 def _words(space: Space, name: str) -> tuple[str, ...] | None:
-    """Return all values of a choice that the software has, () for any number, or None where the
-    search has already tried all values."""
+    """Return all values of a choice that the software has. () stands for any number. None means
+    that the search has already tried all values."""
     own = next(choice for choice in choices() if choice.name == name)
     fixed = name in space.only or name in space.without
     if own.words is None:
@@ -109,8 +109,9 @@ _TOGETHER = ("schedule", "interleave")
 
 
 def _frugal(space: Space) -> Space:
-    """Return the space with free choices held at the values that take least memory, if available.
-    1F1B has a single chunk on each stage: the schedule and `interleave` are held together."""
+    """Return the space with its free choices held at the values that take least memory, if these
+    are available. 1F1B has a single chunk on each stage, so the schedule and `interleave` are held
+    together."""
     apart = () if all(space.allows(name, _FRUGAL[name]) for name in _TOGETHER) else _TOGETHER
     free = {
         name: (word,)

@@ -70,8 +70,8 @@ def _short(name: str, stages: int, chunks: int, rest: int, least: int) -> Repeat
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A job that is ready to be evaluated: its order of passes, and the program of this order.
-    `memory` are the bytes that its fullest rank needs, with the allocator's fragments."""
+    """A job that is ready to be evaluated, with its order of passes and the program of this order.
+    The fullest rank needs `memory` bytes, with the allocator's fragments."""
 
     job: Job
     machine: Machine

@@ -13,8 +13,8 @@ from sim.parallel.plan import Plan
 
 @dataclass(slots=True)
 class Pruned:
-    """How many layouts were never evaluated, by reason: sizes do not divide, memory does not
-    suffice, or a lower bound of the step time is already too long."""
+    """The numbers of layouts that were never evaluated, by reason: the sizes do not divide, the
+    memory is too small, or a lower bound of the step time is already too long."""
 
     divisibility: int = 0
     memory: int = 0

@@ -31,8 +31,8 @@ def least_of_passes(job: Job, schedule: Schedule) -> Floats:
 def _left_and_highest(
     variant: PassVariant, uses: Sequence[Callable[[Kind], MemoryUse]]
 ) -> tuple[float, float]:
-    """Return the bytes that a pass leaves, and its bytes at the worst moment. Of two passes that
-    take turns only the bytes that both leave are known; the forward pass counts them."""
+    """Return the bytes that a pass leaves, and its bytes at the worst moment. For two passes that
+    take turns, only the bytes that both leave are known, and they count for the forward pass."""
     use = uses[variant.chunk](variant.kind)
     if variant.beside is None:
         return use.left, use.highest

@@ -113,8 +113,8 @@ class MeshLayouts:
 
     def least_memory(self, plan: Plan) -> float:
         """Return a lower bound of the fullest stage's memory: bytes that stay from step to step,
-        and bytes of the passes without their gradients. A schedule that is searched for counts no
-        bytes of passes, since its order is not known yet."""
+        and bytes of the passes without their gradients. If the order of passes is still to be
+        searched for, passes count no bytes."""
         passes = _passes_key(plan)
         states = plan.zero, plan.reshard, plan.no_sync, plan.dp_replicate
         key = passes, *states, plan.offload, plan.moments

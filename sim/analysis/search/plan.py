@@ -21,7 +21,7 @@ from sim.parallel.plan import Plan
 from sim.results.result import Result
 from sim.simulate import answer
 
-USUAL = "megatron-core"  # the software of a job where nothing says which
+USUAL = "megatron-core"  # the software of a job that names none
 
 Values = Iterable[str] | Mapping[str, Iterable[object]]
 
@@ -45,14 +45,15 @@ def plan(
 ) -> SearchResult:
     """Search for the fastest layout of a model on a cluster: on `gpus` of its GPUs, or on all.
 
-    `global_batch` is the number of sequences in a step, `seq` the number of their tokens, if not
-    the model's. `only` lists the values of choices to search, `without` the values to leave out, as
-    text that `sim plan --only` takes ("zero=1,3") or as a mapping. Layouts that take up to `within`
-    times as long as the best are kept. `jobs` is a number of processes, or the address of a Dask
+    `global_batch` is the number of sequences in a step. `seq` is the number of tokens of a
+    sequence, if it differs from the model's. `only` lists the values of choices to search,
+    `without` the values to leave out. Both are texts as `sim plan --only` takes them ("zero=1,3"),
+    or mappings. Layouts that take up to `within` times as long as the best are kept. `jobs` is a
+    number of processes, or the address of a Dask
     scheduler. `price` is a GPU's rent such as "2 USD/h" and replaces the topology's. The `stack`
     runs the job; without it, the stack of the `framework`, or Megatron-Core. The answer has only
-    layouts that the framework's arguments can express, unless `only` says otherwise. If they cannot
-    express the layout recommended without a framework, a note says how much slower the answer is.
+    layouts that the framework's arguments can express, unless `only` says otherwise. If the layout
+    recommended without a framework is not among them, a note says how much slower the answer is.
     The fastest `best` layouts are played in full. Raises `InputError`, and `FitError` where no
     layout fits into memory.
     """
@@ -84,8 +85,8 @@ def _expressed(
     where: Space, free: Space, look: Callable[[Space], SearchResult]
 ) -> SearchResult | None:
     """Return the answer to the `free` search, with only the layouts of a framework's space. If the
-    recommended layout is none of them, return the answer of that space, and the layout as
-    `beyond`; return None if no layout of the free search fits."""
+    recommended layout is not in that space, search the space instead, and keep the layout as
+    `beyond`. Return None if no layout of the free search fits."""
     try:
         found = look(free)
     except InputError:

@@ -31,7 +31,7 @@ from sim.uncertainty.intervals import told_apart
 
 BEST = 8
 WITHIN = 1.25  # how much slower than the best a layout may be and still be of interest
-_BOUNDED, _EVALUATED = 0.2, 0.5  # shares of the progress bar; playing the best has the rest
+_BOUNDED, _EVALUATED = 0.2, 0.5  # shares of the progress bar; playing the best takes the rest
 _WAVE = 2  # meshes of the first wave
 
 
@@ -166,8 +166,8 @@ def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs, befo
 
 
 def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:
-    """Return a layout's number and result, without the timeline, which other processes do not
-    need."""
+    """Return a layout's number and result. The timeline is left out, as other processes do not need
+    it."""
     space, number, layout = task
     result = answer(replace(assembled(space, layout.plan), model=space.named))
     return number, replace(

@@ -21,10 +21,10 @@ from sim.model.model import Model
 class Space:
     """A job and a machine. `named` is the model's name.
 
-    `only` and `without` are values of choices, as written in a plan, by the choices' names
-    (`sim.analysis.search.choices`). For other choices, the search tries all values that the
-    software's `capabilities` have at its date `released`. `untold` are choices for which a
-    framework's arguments can express only the values of `only`.
+    `only` and `without` are values of choices by the choices' names
+    (`sim.analysis.search.choices`), as they are written in a plan. For other choices, the search
+    tries all values that the software's `capabilities` have at its date `released`. `untold` are
+    choices for which a framework's arguments can express only the values of `only`.
     """
 
     model: Model

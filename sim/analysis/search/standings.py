@@ -14,7 +14,7 @@ from sim.results.result import Result
 
 Score = tuple[int, int]
 
-_ALIKE = 1.11  # ratio of steps below which most layouts cannot be told apart (`told_apart`)
+_ALIKE = 1.11  # steps whose ratio is below this can mostly not be told apart (`told_apart`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ def families(space: Space, sizes: Iterable[Plan], search: float) -> list[list[Me
 
 def bounded(family: Sequence[Mesh]) -> list[tuple[Mesh, list[Bounded], Pruned]]:
     """Return each mesh with its passes and their bounds, shortest first, and the counts of layouts
-    left out. Passes before the first ones that may fit in memory are left out."""
+    left out. The list begins with the first passes that may fit in memory."""
     with garbage_left():
         return [_bounded(mesh, mesh.layouts()) for mesh in family]
 
@@ -109,7 +109,7 @@ def _contenders(
     mesh: MeshLayouts, passes: Plan, bound: float, standings: Standings, pruned: Pruned
 ) -> Iterator[_Contender]:
     """Yield the layouts of some passes that may fit and be worth an evaluation. `pruned` counts the
-    other layouts, all at once where a bound of the passes excludes all of them."""
+    other layouts. If a bound excludes all layouts of the passes, they are counted at once."""
 
     def worth(least: float, count: int, plan: Plan) -> bool:
         """Return whether layouts that need at least `least` bytes, and are no simpler than `plan`,

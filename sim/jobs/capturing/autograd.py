@@ -19,7 +19,7 @@ from sim.jobs.capturing.patches import Patches
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A call of attention. Each method runs a kernel; it returns None if the kernel cannot."""
+    """A call of attention. Each method runs a kernel, or returns None if the kernel cannot."""
 
     torch: Any
     q: Any
@@ -39,7 +39,7 @@ class _Asked:
         return bool(self.q.size(-3) != self.k.size(-3))
 
     def check(self, *, grouped: bool) -> None:
-        """Refuse unlike arguments, as torch does (`grouped`: unlike numbers of heads are meant)."""
+        """Refuse arguments that torch refuses. `grouped` allows unlike numbers of heads."""
         kinds = self.q.dtype, self.k.dtype, self.v.dtype
         if len({*kinds}) > 1:
             raise RuntimeError(f"queries, keys and values have unlike dtypes: {kinds}")

@@ -1,8 +1,8 @@
-"""How does a script find a checkpoint again whose tensors have no content?
+"""How does a script find its checkpoint again, although the saved tensors have no content?
 
-The script saves it in an overlay of the files (`Overlay`), finds it under its name, and may rename,
-copy, delete and load it. Its tensors are of the right shape, type and device, and have the same
-value everywhere.
+The script saves the checkpoint in an overlay of the files (`Overlay`). It finds the checkpoint
+under the same name, and may rename, copy, delete and load it. The loaded tensors have the right
+shape, type and device, and the same value everywhere.
 """
 
 from collections.abc import Callable

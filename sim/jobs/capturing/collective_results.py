@@ -1,5 +1,5 @@
-"""What are the results of a collective on whole numbers, such as lengths or counts of tokens by
-expert? Every rank is taken to hold the same numbers as the recorded rank."""
+"""What are the results of a collective on whole numbers, such as lengths or each expert's number of
+tokens? Every rank is taken to hold the same numbers as the recorded rank."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ def keep_results(
 ) -> None:
     """Keep the content of a collective's results.
 
-    `named` are the collective's arguments by name, `ends` its arguments in order and its result.
-    `size` is the size of its group, `place` the place of this rank in the group.
+    `named` are the collective's arguments by name. `ends` are its arguments in order, and its
+    result. `size` is the size of its group, `place` the place of this rank in the group.
     """
     args, out = ends
     if kind in ("send", "recv", "broadcast"):

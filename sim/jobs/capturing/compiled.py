@@ -134,7 +134,8 @@ class Compiled:
         return made
 
     def _in_graph(self, model: Any, *_: Any, **__: Any) -> Any:
-        """A compiled graph as a CUDA graph, which it becomes after two steps on a GPU."""
+        """Run a compiled graph as a CUDA graph: on a GPU it becomes a CUDA graph after two
+        steps."""
         self.note(_GRAPHS)
 
         def replayed(inputs: Any) -> Any:
@@ -199,7 +200,8 @@ _INDUCTOR = (
 
 
 def _answering(answer: Any) -> Any:
-    """A function with a fixed answer; it is new each time, as dynamo tells functions apart."""
+    """Make a function with a fixed answer, a new function each time: dynamo tells functions
+    apart."""
     return lambda *_, **__: answer
 
 

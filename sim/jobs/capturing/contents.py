@@ -19,8 +19,8 @@ _MOST_SHADOWED = 1 << 27  # bytes of a storage whose content is kept, at most
 
 
 class _Shadow:
-    """The content of a fake storage: its `bytes`, of which those marked in `known` are right (None:
-    all). If all elements are equal, their `value` replaces the bytes."""
+    """The content of a fake storage: its `bytes`. `known` marks the bytes that are right (None: all
+    bytes). If all elements are equal, their `value` replaces the bytes."""
 
     def __init__(
         self, storage: Any, gone: Callable[[Any], None], bytes: Any, known: Any, value: Any = None
@@ -119,9 +119,9 @@ def _bytes(memory: Any, tensor: Any) -> Any:
     return memory.as_strided(sizes, strides, tensor.storage_offset() * width)
 
 
-# The most elements of a result that is computed, by whether they are floats.
+# The most elements of a computed result, for results that are not floats and for floats.
 _MOST = {False: 1 << 24, True: 1 << 20}
-# Operators whose floats, such as flags of overflow, are known, up to this number of elements.
+# Operators whose floats are known in results of at most `_FEW` elements (flags of overflow).
 _EXACT, _FEW = ("full", "scalar_tensor"), 64
 # Operators whose results have equal elements, whatever their arguments.
 _ALIKE = {
@@ -282,8 +282,8 @@ class TensorContents:
             self.keep(result, content)
 
     def _healthy(self, name: str, args: Any, results: list[Any]) -> bool:
-        """Whether the results follow from the assumption that all numbers are finite; their content
-        is then kept."""
+        """Whether the results follow from the assumption that all numbers are finite. If so, their
+        content is kept."""
         if name == "_amp_foreach_non_finite_check_and_unscale_":
             return True  # gradients change, the flag does not
         answer = healthy(name, args, self.of)
@@ -295,8 +295,8 @@ class TensorContents:
         return True
 
     def _alike(self, name: str, made: Any) -> bool:
-        """Whether an operator makes equal elements, whose content is then kept: of many floats as a
-        single number, of others element by element, as scripts may change elements."""
+        """Whether an operator makes equal elements. If so, their content is kept: many floats as a
+        single number, other results element by element, as scripts may change elements."""
         if name not in _ALIKE:
             return False
         whole = not made.dtype.is_floating_point

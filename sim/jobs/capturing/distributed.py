@@ -12,8 +12,8 @@ WHOLE = "_elements_when_whole"  # attribute of a parameter that FSDP1 has flatte
 
 
 class Aside:
-    """A lock that DTensor holds while it computes shapes on whole tensors, which is no work of the
-    device. `depth` counts the holders."""
+    """A lock that DTensor holds while it computes shapes on whole tensors. The device does none of
+    this work. `depth` counts the holders."""
 
     depth = 0
 
@@ -152,9 +152,10 @@ def _ddp(torch: Any, patches: Patches, log: Log) -> None:
 
 
 def _ddp_buckets(dist: Any, ddp: Any, patches: Patches, log: Log) -> None:
-    """Patch DDP to make its buckets as from the second step on, in the order in which gradients
-    come. This is the reverse order of the weights until a backward pass has shown another order. If
-    weights may go unused, torch keeps the first buckets (reducer.hpp, `should_rebuild_buckets`)."""
+    """Patch DDP to make its buckets in the order in which gradients come, as real DDP does from the
+    second step on. Until a backward pass has shown another order, this is the reverse order of the
+    weights. If weights may go unused, torch keeps the first buckets (reducer.hpp,
+    `should_rebuild_buckets`)."""
     model, assign = ddp.DistributedDataParallel, dist._compute_bucket_assignment_by_size
     help_init, forward = model._ddp_init_helper, model.forward
     came: WeakKeyDictionary[Any, list[int]] = WeakKeyDictionary()  # by model: order of weights

@@ -147,7 +147,7 @@ def _split(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str]]
 
 
 def _number(options: Mapping[str, str], *keys: str) -> int:
-    """The number given by the first of these options that is present; 1 if none is."""
+    """The number given by the first of these options that is present; 1 if all are missing."""
     text = next((options[key] for key in keys if key in options), "1")
     if text in ("gpu", "auto"):
         return _ALL

@@ -80,7 +80,7 @@ class Overlay:
         return absolute(path).startswith(self._folder)
 
     def _changed(self, path: Any) -> Any:
-        """Where a file is to be changed, which is in the overlay or removed."""
+        """Where to write changes of a file that is in the overlay or was removed."""
         self.place(os.path.dirname(absolute(path)))
         before = self.there[absolute(path)]
         if before is not None and not S_ISLNK(self._os.lstat(before).st_mode):
@@ -142,7 +142,7 @@ class Overlay:
     def _lstat(self, path: Any, **kwargs: Any) -> os.stat_result:
         place = self.place(path)
         found: os.stat_result = self._os.lstat(place, **kwargs)
-        if self.holds(place):  # a file of before by another name is a link in the overlay
+        if self.holds(place):  # a link in the overlay stands for a file that was there before
             file: os.stat_result = self._os.stat(place, **kwargs)
             return file if S_ISREG(file.st_mode) else found
         return found
@@ -291,7 +291,7 @@ class _Entry:
 
 
 class _Entries:
-    """An iterator that may be closed, as that of `os.scandir`."""
+    """An iterator with `close`, like the iterator of `os.scandir`."""
 
     def __init__(self, entries: Iterable[_Entry]) -> None:
         self._rest = iter(entries)
@@ -313,7 +313,7 @@ class _Entries:
 
 
 def _by_path(usual: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of files, which is the usual one where a path begins at an open folder."""
+    """A function on files: `own`, but `usual` if the path begins at an open folder (`dir_fd`)."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         open_folder = any("dir_fd" in key and kwargs[key] is not None for key in kwargs)

@@ -65,7 +65,7 @@ class Gradients:
 
     def none_in(self, tensors: list[Any], made: list[Any]) -> bool:
         """Whether gradients are on, but none of these tensors has a gradient. Local parts of
-        DTensors with gradients, and tensors made of such parts, count as having gradients."""
+        DTensors with gradients count as having gradients, and so do tensors made of such parts."""
         if not self.torch.is_grad_enabled() or any(t.requires_grad for t in tensors):
             return False
         learns = any(getattr(tensor, _LEARNS, False) for tensor in tensors)

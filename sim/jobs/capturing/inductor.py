@@ -9,7 +9,7 @@ from typing import Any
 from sim.jobs.capturing.operators import tensor_of
 from sim.jobs.recorded.recording import Operator, Tensor
 
-# It records a launch: a function that gives the operator, tensors read, tensors written.
+# Records a launch, given a function that makes the operator, the tensors read, the tensors written.
 Launched = Callable[[Callable[[], Operator], list[Any], list[Any]], None]
 
 
@@ -48,7 +48,8 @@ class Kernel:
 
 
 def _read(inputs: list[Tensor], size: float) -> list[Tensor]:
-    """Inputs of which `size` bytes are read in all: only parts of the largest inputs are read."""
+    """The inputs, shortened so that `size` bytes are read in all; the largest inputs are
+    shortened."""
     found = list(inputs)
     excess = sum(tensor.bytes for tensor in inputs) - max(size, 0.0)
     for place in sorted(range(len(inputs)), key=lambda i: -inputs[i].bytes):

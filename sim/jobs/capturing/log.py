@@ -37,8 +37,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place in a log: how many events, rows of memory, samples and batches of a loader, and
-    backward passes precede it."""
+    """A place in a log: the numbers of events, rows of memory, samples and batches of a loader, and
+    backward passes before it."""
 
     events: int
     rows: int

@@ -48,7 +48,8 @@ def _moves(torch: Any, patches: Patches) -> None:
         _become(torch, tensor, moved.requires_grad_(tensor.requires_grad))
 
     def swapped(old: Any, new: Any) -> None:
-        """Swap tensors, also weights that a graph has saved (weight_norm); torch refuses these."""
+        """Swap two tensors, even if a graph has saved them (weight_norm): torch refuses such
+        weights."""
         if isinstance(old, FakeTensor):
             _become(torch, old, new)
         else:

@@ -22,8 +22,8 @@ from sim.jobs.recorded.axes import group_of
 from sim.jobs.recorded.kernels import NAMESPACES, call_of, event_of, is_free, is_product, is_shape
 from sim.jobs.recorded.recording import Operator
 
-# Calls that send several collectives as one: the name of a single collective, and how many lists of
-# tensors the call takes.
+# Calls that send several collectives at once: the name of a single one of these collectives, and
+# how many lists of tensors the call takes.
 _COALESCED = {
     "allreduce_coalesced_": ("allreduce_", 1),
     "allgather_into_tensor_coalesced_": ("_allgather_base_", 2),
@@ -208,7 +208,8 @@ class Recorder:
         return bool(self.torch.is_grad_enabled()) or (fused is not None and fused[1])
 
     def _line(self) -> int:
-        """The script's line; in a backward pass, the line whose operator is being differentiated.
+        """The script's present line. In a backward pass, it is the line whose operator is being
+        differentiated.
 
         Autograd numbers a node when it makes the node, just before the node's operator runs.
         """

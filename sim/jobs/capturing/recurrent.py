@@ -1,4 +1,4 @@
-"""How do recurrent layers run on fake tensors? As with cuDNN: an operator each way.
+"""How do recurrent layers run on fake tensors? As with cuDNN, as one operator in each direction.
 
 Without cuDNN, torch composes each time step of several operators. Here `lstm`, `gru`, `rnn_tanh`
 and `rnn_relu` call `_cudnn_rnn` as torch does on a GPU (aten/src/ATen/native/cudnn/RNN.cpp,
@@ -16,8 +16,8 @@ from sim.jobs.capturing.patches import Patches
 
 # cuDNN's numbers (cudnnRNNMode_t).
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
-# Numbers that a layer keeps beside its output, for each unit and time step: the gates, and LSTM's
-# cell state, or the part of GRU's new gate that comes from the hidden state.
+# How many numbers a layer keeps beside its output, for each unit and time step: the gates, and the
+# cell state (LSTM) or the part of the new gate that comes from the hidden state (GRU).
 _KEPT = {0: 0, 1: 0, 2: 5, 3: 4}
 _NOTE = (
     "recurrent layers are recorded as cuDNN's standard algorithm: persistent kernels, which torch "
@@ -71,7 +71,8 @@ def _forward(
     both: bool, *_: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the output, the last states, and the reserve space, which the backward pass reads. Its
-    size is the least possible: cuDNN tells its own only on a device (cudnnGetRNNTempSpaceSizes)."""
+    size is a lower bound: cuDNN tells the true size only on a device
+    (cudnnGetRNNTempSpaceSizes)."""
     directions = 1 + both
     out = input.new_empty(*input.shape[:2], directions * hx.shape[-1])
     each = input.shape[0] * input.shape[1] * directions

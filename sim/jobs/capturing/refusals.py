@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sim.config.errors import InputError
 
-# Words of an error, and what to do about it.
+# Words in an error, and a hint at what to do about the error.
 _HINTS = {
     "_pack_padded_sequence": "give recurrent layers padded sequences: packed ones have no cost",
     "SparseTensorImpl": "give embeddings dense gradients (sparse=False): sparse ones have no cost",
@@ -86,8 +86,8 @@ def shown(error: Exception, folder: str) -> str:
 
 
 def _own(error: Exception, folder: str) -> bool:
-    """Whether an exception is the script's: raised in Python by the script or a library, or by the
-    checks of an operator, and not by code that stands in for the device."""
+    """Whether an exception is the script's. The script, a library or the checks of an operator
+    raise such exceptions in Python, and never the code that stands in for the device."""
     *_, last = traceback.extract_tb(error.__traceback__)
     kind = type(error).__name__
     if of_script(last.filename, folder):
@@ -101,9 +101,9 @@ def _own(error: Exception, folder: str) -> bool:
 
 @contextmanager
 def refused(script: str, folder: str) -> Iterator[None]:
-    """Turn an exception that shows that a script cannot be recorded into an `InputError` with the
-    script's last line in the traceback. The script's own exceptions pass, as do the errors of its
-    files (`OSError`), although the overlay of files raises them."""
+    """Turn an exception that shows that a script cannot be recorded into an `InputError`, which
+    names the script's last line in the traceback. The script's own exceptions pass unchanged. So do
+    errors of its files (`OSError`), although the overlay of files raises them."""
     try:
         yield
     except InputError:

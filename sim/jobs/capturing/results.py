@@ -55,8 +55,8 @@ class ResultCache:
         self._plain = {*plain, torch.layout, torch.memory_format}
 
     def asked(self, func: Any, args: Any, kwargs: Any, given: list[Any]) -> Any:
-        """A key that is equal for calls with equal shapes, strides and numbers; None where no key
-        tells calls apart. All tensors among the arguments are added to `given`."""
+        """A key that is equal for calls with equal shapes, strides and numbers; None if no key
+        tells such calls apart. All tensors among the arguments are added to `given`."""
         key: list[Any] = [id(func), self.torch.get_default_dtype()]
         told = self._told(key, args, given)
         for name, value in kwargs.items():

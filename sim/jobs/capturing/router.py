@@ -14,7 +14,7 @@ from sim.config.schema import validate
 from sim.model.experts.routing import Routing, shares
 
 _LAWS = {"zipf": "exponent", "dirichlet": "alpha"}  # with the parameter that a text may set
-_MOST = 4096  # experts; a top-k of more scores is not a router's
+_MOST = 4096  # experts; a top-k over more scores does not choose experts
 
 
 def routing_of(text: str) -> Routing:
@@ -79,8 +79,8 @@ def _picks(routing: Routing, experts: int, k: int, tokens: int, layer: int) -> N
     """Return `k` different experts for each token. Each expert is chosen as often as its share
     says, to within one token.
 
-    Systematic sampling (Madow 1949): expert e is a stretch of a line, of length k p_e, at most 1.
-    Token t takes the stretches at (t + 1/2) / tokens + 0, 1, ... k - 1.
+    Systematic sampling (Madow 1949): expert e, with probability p_e, is a stretch of a line, of
+    length k p_e, at most 1. Token t takes the stretches at (t + 1/2) / tokens + 0, 1, ... k - 1.
     """
     ends = np.cumsum(_chances(_shares(routing, experts, layer), k))
     points = (np.arange(tokens)[:, None] + 0.5) / max(tokens, 1) + np.arange(k)
@@ -100,8 +100,8 @@ def _shares(routing: Routing, experts: int, layer: int) -> NDArray[np.float64]:
 
 
 def _chances(share: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """How many of a token's k choices fall on each expert, at most one; the excess goes to the
-    other experts by their shares.
+    """How many of a token's k choices fall on each expert: at most one. The excess goes to the
+    other experts in proportion to their shares.
 
     >>> _chances(np.array([0.8, 0.1, 0.1]), 2).round(2).tolist()
     [1.0, 0.5, 0.5]

@@ -76,7 +76,7 @@ def _functions(torch: Any) -> dict[str, Callable[..., Any]]:
         q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int,
         max_seqlen_k: int, *args: Any, **kwargs: Any,
     ) -> Any:  # fmt: skip
-        """Attention of sequences in a row, all of the same length."""
+        """Attention of sequences that lie one after the other and have the same length."""
         sequences = len(cu_seqlens_q) - 1
         if sequences * max_seqlen_q != len(q) or sequences * max_seqlen_k != len(k):
             fault = "flash_attn of sequences of unequal lengths has no cost here"

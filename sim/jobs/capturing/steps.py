@@ -1,9 +1,9 @@
 """Which step is recorded? A step lies between the ends of two of the script's updates.
 
 An update is one or several optimizer steps after a backward pass. If optimizers take turns, a step
-holds an update of each. The second step is recorded if it has the matrix products of the first and
-no others, and waits for the device only where the first does. Otherwise several steps are compared,
-and a step of the most common kind is recorded. A script may mark the ends of its steps
+holds an update of each. The second step is recorded if it has the same matrix products as the first
+step, and waits for the device only where the first step waits. Otherwise several steps are
+compared, and a step of the most common kind is recorded. A script may mark the ends of its steps
 itself (`sim.step()`, a profiler's steps, NVTX ranges).
 """
 
@@ -26,7 +26,7 @@ from sim.jobs.recorded.recording import PARTS, Pass
 from sim.program.actions import Kind
 
 _MOST_PASSES = 1024  # backward passes of a script that has no optimizer
-_MOST_STEPS = 5  # that are compared
+_MOST_STEPS = 5  # the most steps that are compared
 _MOST_TURNS = 8  # updates within which every optimizer steps
 _UNENDED = "use a torch.optim.Optimizer, or call sim.step() after each step"
 ASIDE = "parts without a gradient"  # begins the keys of products through which no gradient flows
@@ -74,7 +74,7 @@ class StepCounter:
         self._updates: list[_Update] = []
         self._steps: list[_Step] = []
         self._turns: set[int] = set()
-        self._doubted: frozenset[int] = frozenset()  # waits that only the second step has so far
+        self._doubted: frozenset[int] = frozenset()  # lines where only the second step waited
         self._before = 0  # updates of the steps that have ended
 
     @property
@@ -208,8 +208,9 @@ class StepCounter:
             raise Enough
 
     def _waited(self) -> None:
-        """Stop once the third step has waited at all lines at which the second waited, but not the
-        first. Code after the first update belongs to the second step, so its waits are usual."""
+        """Stop once the third step has waited at every line where the second step waited but the
+        first did not. Code after the first update belongs to the second step, so its waits are
+        usual."""
         if self._doubted and self._doubted <= self.log.waits:
             self.log.over = True
             raise Enough

@@ -16,9 +16,9 @@ from sim.jobs.capturing.lines import text_of
 from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 
-# A line that makes `_MOST_ASKED` decisions without an update ends the capture. If its value is not
-# given, `_SOON_ASKED` decisions and `_OPERATORS` operators (minutes of the host) without an update
-# or a backward pass are enough.
+# A line that makes `_MOST_ASKED` decisions without an update ends the capture. If no value is given
+# for the line, less is enough: `_SOON_ASKED` decisions and `_OPERATORS` operators (minutes of the
+# host) without an update or a backward pass.
 _MOST_ASKED, _SOON_ASKED, _OPERATORS = 20_000, 50, 250_000
 _SEVERAL = 4  # decisions of a line before progress messages name it
 _NAMED = 8  # lines of a message
@@ -163,9 +163,9 @@ class UnknownValues:
         _read_tensors(torch, patches)
 
     def check_used(self, *, alone: bool) -> None:
-        """Raise `InputError` if a value is given for a line that asked for none, or true or false
-        for a line that only reads a number. A line that asked for none is only noted if other ranks
-        are recorded (not `alone`), as they may ask."""
+        """Raise `InputError` if a value is given for a line that asked for none, or if true or
+        false is given for a line that only reads a number. If other ranks are recorded (not
+        `alone`), they may still ask, so a line that asked for nothing is only noted."""
         lines = [line for line in self.asked if line != self.log.line(-1)]
         named = ", ".join(lines[:_NAMED]) + ", ..." * (len(lines) > _NAMED)
         for line in sorted(self.given.keys() - self.asked.keys()):
@@ -230,8 +230,8 @@ class UnknownValues:
         return found
 
     def _unknown(self, usual: type) -> type:
-        """Return a subclass of `usual` (int or float) that notes the decisions of its comparisons;
-        results of its arithmetic are of such a subclass, too."""
+        """Return a subclass of `usual` (int or float) that notes the decisions of its comparisons.
+        Its arithmetic returns numbers of such a subclass, too."""
 
         def counted(name: str) -> Any:
             operation = getattr(usual, name)

@@ -41,8 +41,8 @@ GPUS_PER_NODE = 8
 class CapturedRank:
     """The place of a captured rank.
 
-    It is `rank` of a `world`. Its messages travel by an `exchange`. The `folder` holds the source
-    whose lines are recorded. `routing` sends tokens to experts. The script sees `device`. `values`
+    It is `rank` of a `world`. Its messages travel by an `exchange`. The lines of the source in
+    `folder` are recorded. `routing` sends tokens to experts. The script sees `device`. `values`
     gives unknown values by line.
     """
 

@@ -140,7 +140,7 @@ def calls_along(
 
 
 def axes_of(*stages: Recording) -> Axes:
-    """The axes of the first of some recordings, from the groups of all of them (`every_axes`)."""
+    """The axes of the first recording, from the groups of all recordings (`every_axes`)."""
     return next(every_axes(stages))
 
 

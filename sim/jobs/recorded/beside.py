@@ -27,8 +27,8 @@ from sim.program.operations import (
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A collective with the computations that may run beside it: the numbers of the first, and of
-    the computation that waits for it (`end`)."""
+    """A collective with the computations that may run beside it. `begin` is the number of the first
+    of them, `end` the number of the computation that waits for the collective."""
 
     call: Collective
     begin: int
@@ -37,8 +37,9 @@ class _Flight:
 
 def with_beside(operations: Sequence[Operation], factors: Mapping[str, float]) -> list[Operation]:
     """The operations of a recording with the work that runs beside them. A computation of the main
-    stream names the collectives beside it; a collective has the seconds of the kernels beside it. A
-    collective counts as lasting `factors` times as long, by its cause."""
+    stream names the collectives beside it; a collective has the seconds of the kernels beside it.
+    `factors` has a factor by cause: kernels are slowed as if collectives lasted that much
+    longer."""
     flights, seconds = _flights(operations)
     found: dict[int, list[Beside]] = {}
     sums = [0.0, *accumulate(seconds)]

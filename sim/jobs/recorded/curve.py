@@ -18,7 +18,7 @@ from sim.jobs.recorded.recording import Recording
 from sim.program.memory import NOTHING, in_a_row
 from sim.program.memory_levels import levels
 
-_POINTS = 64  # points of the curve in a computation, at most
+_POINTS = 64  # the most points of the curve within one computation
 
 _Span = tuple[float, float]  # begin and end (s)
 
@@ -26,8 +26,8 @@ _Span = tuple[float, float]  # begin and end (s)
 def curve(
     memory: Memory, noted: EventPlaces, seconds: Sequence[float], record: Record, stage: int
 ) -> MemoryCurve:
-    """The curve of a stage; `seconds` are the device's for each operator of its recording. Changes
-    of memory keep the host's order."""
+    """The curve of a stage. `seconds` are the device's seconds for each operator of the stage's
+    recording. Changes of memory keep the host's order."""
     uses = memory.by_event()
     spans = _spans(record, stage)
     moments = _moments(memory.recording, noted.places, seconds, spans)

@@ -32,9 +32,9 @@ from sim.jobs.recorded.trace_nodes import ENGINE, REMEDY, Node, Operand, nodes_o
 
 _NOTE = "an execution trace says nothing of memory and streams: its kernels run one after the other"
 _FLAGS = ("is_causal", "output_mask")
-_UNREAD = {"copy_": "self", "_foreach_copy_": "self"}  # arguments only written, as is any "out"
-_MOST = 1 << 24  # ranks of a group
-_ROOTLESS = ("all", "reduce_scatter")  # collectives that name the rank; others name a root
+_UNREAD = {"copy_": "self", "_foreach_copy_": "self"}  # written but not read, as is any "out"
+_MOST = 1 << 24  # the most ranks of a group
+_ROOTLESS = ("all", "reduce_scatter")  # these collectives name the rank, all others a root
 _PHASES: dict[str, Phase] = {  # by the beginnings of nodes' names
     ENGINE: "backward",
     "torch.distributed.ddp.reducer": "backward",

@@ -64,7 +64,7 @@ def _value(value: Any) -> Any:
     return asdict(value) if hasattr(value, "__dataclass_fields__") else value
 
 
-_OTHERS = {  # by a key that only such a file has: what the file is, and how to use it
+_OTHERS = {  # by a key that only such a file has: a description of the file, and how to use it
     "traceEvents": ("is a trace of PyTorch's profiler", "play it with `sim replay {0}`"),
     "model_type": ("describes a model", "give it as --model {0}"),
     "step_time": ("is an answer of `sim run --json`", "give it to `sim compare`"),
@@ -131,7 +131,7 @@ def _check_operands(operator: Operator, where: str) -> None:
     try:
         kernel_of(operator)
     except (IndexError, TypeError, ValueError, ZeroDivisionError, OverflowError):
-        fault = f"{operator.name[:_SHOWN]!a} does not have the operands that it takes"
+        fault = f"{operator.name[:_SHOWN]!a} does not have the operands that its kernel needs"
         raise InputError(where, fault, _REMEDY) from None
     if any(prod(tensor.shape) >= _LARGEST for tensor in (*operator.inputs, *operator.outputs)):
         raise InputError(

@@ -20,9 +20,9 @@ Measured = Mapping[tuple[str, Phase], OperatorTime]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTimes:
-    """Seconds of the host. `step` is the time before a step, `launch` the time for each kernel by
-    phase, to which `operators` adds a time by class. `call` is for each collective or message,
-    `graph` for each CUDA graph. `measured` has operators with measured times."""
+    """Seconds of the host. `step` is the time before a step. A kernel's launch takes the time
+    `launch` of its phase, plus the time `operators` of its operator's class. A collective or
+    message takes `call`, a CUDA graph `graph`. `measured` has operators with measured times."""
 
     step: float
     launch: Mapping[Phase, float]

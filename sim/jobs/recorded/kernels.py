@@ -27,9 +27,10 @@ _PRECISIONS: dict[str, Precision] = {
     "float8_e4m3fn": "fp8",
     "float8_e5m2": "fp8",
 }
-# Several launches, by aten/src/ATen/native/cuda: layer_norm_kernel.cu (input gradient, gains and
-# shifts in two), Embedding.cu (sort of the indices, then three), Sort.cu, TensorTopK.cu,
-# IndexKernel.cu and Indexing.cu (sort, then the sum of equal indices).
+# Operators of several launches, by aten/src/ATen/native/cuda: layer_norm_kernel.cu (one launch for
+# the input gradient, two for gains and shifts), Embedding.cu (a sort of the indices, then three
+# launches), Sort.cu, TensorTopK.cu, IndexKernel.cu and Indexing.cu (a sort, then the sum of equal
+# indices).
 _LAUNCHES = {
     "native_layer_norm_backward": 3,
     "_fused_rms_norm_backward": 3,
@@ -45,13 +46,13 @@ _NORMS = {
     "_fused_rms_norm": TORCH_NORM[0],
     "_fused_rms_norm_backward": TORCH_NORM[1],
 }
-# The further times that (log-)softmax reads its first tensor if rows are long.
+# How many more times (log-)softmax reads its first tensor if rows are long.
 _READS_AGAIN = {
     **dict.fromkeys(("_softmax", "_log_softmax"), SOFTMAX - 2),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), SOFTMAX_GRAD - 3),
 }
 _WRITES_ONLY = ("fill_", "zero_", "zeros_like", "ones_like", "new_zeros", "zeros", "ones", "full")
-# aten/src/ATen/native/cuda/Loss.cu: they read one element of each row, found by its label.
+# aten/src/ATen/native/cuda/Loss.cu: these operators read the element of its label in each row.
 _LABELS_ONLY = ("nll_loss_forward", "nll_loss_backward")
 # Operators that allocate a tensor and do not write it.
 UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
@@ -59,9 +60,9 @@ RECURRENT = ("_cudnn_rnn", "_cudnn_rnn_backward")
 # Operators that return their operand.
 _FREE = ("detach", "alias", "lift_fresh", "_unsafe_view", "_reshape_alias", "resize_", "set_")
 _ROWS_ONLY = ("embedding", "index", "gather", "index_select")  # read rows, not the table
-# The most tensors of a launch over lists (by the number of lists), the most chunks of a launch, and
-# the elements of a chunk (aten/src/ATen/native/cuda/MultiTensorApply.cuh: depth_to_max_tensors,
-# depth_to_max_blocks, kChunkSize).
+# Limits of a launch over lists of tensors: the most tensors (by the number of lists), the most
+# chunks, and the elements of a chunk (aten/src/ATen/native/cuda/MultiTensorApply.cuh:
+# depth_to_max_tensors, depth_to_max_blocks, kChunkSize).
 _LIST_TENSORS = (110, 64, 48, 36, 30)
 _LIST_BLOCKS, _CHUNK = 320, 65536
 

@@ -1,8 +1,8 @@
 """The kind of scenarios that play a recorded step: the first file to read of such jobs.
 
-Its account names the lines of the script that take time and hold memory at the peak. Its limits
-(how much faster is the step with a faster resource?) are played on the clock: no static graph
-replays streams of kernels beside one another, as FSDP has them.
+Its account names the lines of the script that take time and hold memory at the peak. Its limits say
+how much faster the step is with a faster resource. They are played on the clock: a static graph
+cannot replay streams whose kernels run beside one another, as in FSDP.
 """
 
 import time
@@ -47,8 +47,8 @@ FAMILIES = ("gemm", "attention", "stream")
 
 
 class Clocked:
-    """A recorded step by `kinds` of resources, as `Split` is for plans. The clock plays every
-    column."""
+    """A recorded step whose seconds are split by `kinds` of resources, as `Split` does for plans.
+    The clock plays the step anew for each column of factors."""
 
     def __init__(self, recorded: Recorded) -> None:
         self.recorded = recorded
@@ -57,7 +57,8 @@ class Clocked:
         self.kinds = (*FAMILIES, HOST, LATENCY, *map(bandwidth, causes))
 
     def times(self, factors: Floats) -> Floats:
-        """Step times (s) of the columns of `factors` [kinds, columns], which multiply seconds."""
+        """Step times (s), one for each column of `factors` [kinds, columns], which multiply
+        seconds."""
         columns = counted(factors.T.tolist(), total=factors.shape[1], unit="play")
         by_key = (dict(zip(self.keys, column, strict=True)) for column in columns)
         return np.array(
@@ -126,7 +127,7 @@ def _calls(recording: Recording) -> list[tuple[Kernel, int]]:
 
 
 def _lines(recorded: Recorded, recording: Recording) -> list[Line]:
-    """The lines of one recording, those of the longest kernels first."""
+    """The lines of one recording; the lines with the longest kernels come first."""
     times = [recorded.time(kernel_of(operator)) for operator in recording.operators]
     found: defaultdict[int, dict[Part, float]] = defaultdict(lambda: dict.fromkeys(PARTS, 0.0))
     sent = Counter[int]()

@@ -36,7 +36,8 @@ class EventTimes:
 def _issued(
     recording: Recording, done: Sequence[float], hosts: Sequence[float], opening: float
 ) -> list[float]:
-    """When the host reaches each event and, last, the end (s); it waits at synchronisations."""
+    """The time at which the host reaches each event, and its time at the end (s). The host waits at
+    synchronisations."""
     times, marks = [opening], dict[int, float]()
     for event, end, seconds in zip(recording.events, done, hosts, strict=True):
         now = times[-1] + seconds
@@ -49,11 +50,12 @@ def _issued(
 
 
 class BlocksInUse:
-    """Blocks that several streams use. Without `moments`, freed blocks are never in use any more.
+    """Blocks that several streams use. Without `moments`, no freed block counts as in use.
 
-    When a block that other streams use, too (`Tensor.record_stream`), is freed, an event is
-    recorded on each of these streams. At each request for memory, the blocks whose events have all
-    happened become free (c10/cuda/CUDACachingAllocator.cpp: `insert_events`, `process_events`).
+    A block may be used by other streams than its own (`Tensor.record_stream`). When it is freed, an
+    event is recorded on each of these streams. At each request for memory, the blocks whose events
+    have all happened become free (c10/cuda/CUDACachingAllocator.cpp: `insert_events`,
+    `process_events`).
     """
 
     def __init__(self, moments: EventTimes | None) -> None:
@@ -122,8 +124,8 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The change by a row of a recording's memory: allocated bytes (negative: freed) of its block,
-    and reserved bytes."""
+    """The change that a row of a recording's memory makes: the allocated bytes of its block
+    (negative if it is freed), and the reserved bytes."""
 
     event: int
     block: Allocation | None
@@ -135,9 +137,9 @@ class Memory:
     """A recording's memory, played on a device of `capacity` bytes; `settings` replace the
     recording's own settings of the allocator.
 
-    With the `moments` of a played step, freed blocks that several streams use are free once the
-    device has finished with them, otherwise at once. Raises `InputError` for settings that torch
-    does not know.
+    A freed block that several streams use becomes free at once. With the `moments` of a played
+    step, it becomes free only once the device has finished with it. Raises `InputError` for
+    settings that torch does not know.
     """
 
     def __init__(

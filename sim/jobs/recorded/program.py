@@ -63,8 +63,8 @@ def program(
 
     `kernels` has the kernel of each operator of each recording; `time` gives a kernel's seconds on
     the device. The step of a stage is one pass, whose operations name their recorded passes.
-    Messages between stages were recorded, too. `factors` are by cause: collectives of a cause slow
-    the kernels beside them as if the collectives lasted that many times as long.
+    Messages between stages were recorded, too. `factors` has a factor by cause: kernels beside
+    collectives of a cause are slowed as if the collectives lasted that many times as long.
     """
     items = host_time(host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None

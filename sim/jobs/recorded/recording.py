@@ -227,8 +227,8 @@ class InternTable(Generic[Entry]):
 
 
 def communicates(events: Iterable[Event], groups: Sequence[Group]) -> bool:
-    """Whether a rank exchanges anything with other ranks in a step. Ranks that do not are jobs of
-    their own."""
+    """Whether a rank exchanges anything with other ranks in a step. Ranks without any exchange are
+    separate jobs."""
     apart = {number for number, group in enumerate(groups) if any(n > 1 for _, n in group.axes)}
     return any(
         event.kind in ("send", "recv") or (event.kind == "collective" and event.group in apart)

@@ -126,7 +126,8 @@ def sharded_states(recording: Recording, axes: Axes, axis: str) -> tuple[str, ..
 
 
 def _growing(recording: Recording, axes: Axes, axis: str) -> frozenset[Event]:
-    """The calls along an axis that move a tensor of each rank, no weights or their gradients."""
+    """The calls along an axis that gather or scatter data of each rank, not weights or
+    gradients."""
     gathers, scatters = (
         _along(recording, axes, axis, name) for name in ("all_gather", "reduce_scatter")
     )
@@ -160,12 +161,13 @@ def _held(recording: Recording, part: str) -> int:
 
 
 def _unscaled(recording: Recording, calls: Collection[Event], size: int) -> Iterator[str]:
-    """Yield where large tensors are gathered whose readers keep their recorded sizes."""
+    """Warn of lines that gather large tensors: the kernels that read these keep their recorded
+    sizes."""
     for line in sorted({call.line for call in calls if call.bytes > _SMALL}):
         yield (
             f"{recording.lines[line] if line >= 0 else 'a library'} gathers a tensor of each rank: "
-            f"its transfer is that of {size:,} ranks, kernels and memory that follow from it are "
-            f"as recorded; capture it with --world {size}"
+            f"the transfer is scaled to {size:,} ranks, but the kernels that read its result and "
+            f"their memory are as recorded; capture the script with --world {size}"
         )
 
 

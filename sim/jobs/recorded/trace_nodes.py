@@ -157,7 +157,7 @@ def _ended(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def _around(number: int, known: Mapping[int, Node]) -> int:
-    """The number of a node, or of the innermost call around it, that is no operator."""
+    """The number of the node itself, or of the innermost call around it, that has no schema."""
     while number in known and known[number].schema:
         number = known[number].parent
     return number

@@ -20,9 +20,10 @@ Shape = tuple[int, ...]
 class WorkDone:
     """Work of one rank's step.
 
-    `model_flops` are counted as in publications: three times the FLOPs of the forward passes,
-    causal attention in full (PaLM's convention), without kernels through which no gradient flows.
-    The factor is below three if backward passes do less work: with frozen weights, and at a first
+    `model_flops` are counted as in publications: three times the FLOPs of the forward passes.
+    Causal attention counts in full (PaLM's convention); kernels through which no gradient flows do
+    not count. The factor is below three if backward passes do less work: with frozen weights, and
+    at a first
     layer on data. `executed_flops` are the FLOPs that run. `precision` is the precision with most
     FLOPs. `samples` and `tokens` are 0 if they are unknown.
     """
@@ -75,11 +76,10 @@ def _in_full(kernel: Kernel) -> float:
 def _learnt_from(recording: Recording) -> tuple[int, int]:
     """Return the samples and tokens of the recording; 0 stands for an unknown number.
 
-    The labels of a loss are counted. They are tokens if an embedding looks up equally many in
+    The labels of a loss are counted. They are tokens if an embedding looks up as many indices in
     sequences, or one more in each sequence (labels are shifted). They are also tokens if an
-    embedding looks up as many in a single row, in a table with no more rows than there are classes.
-    Other labels are samples, such as images. If no loss has labels, embeddings are counted
-    (`_looked_up`). Samples that a loader has counted take precedence.
+    embedding looks up as many in a single row, and its table has no more rows than there are
+    classes. Other labels are samples, such as images. If no loss has labels, embeddings are counted
     """
     forward = [e for e in recording.events if e.kind == "kernel" and e.phase == "forward"]
     seen = Counter(event.operator for event in forward if not event.again)

@@ -33,16 +33,16 @@ _SHARES: tuple[str, ...] = (
 )
 _BUSIEST = 16
 _ROUNDING = 1e-12
-_NEWS = 1.05  # times the samples asked for; a last round that adds less causes no warning
-_MUCH = 0.1  # of the time; workers whose communication differs by more cause a warning
-_UNSTABLE = 0.5  # of the loss's whole fall; training that loses more of it again is unstable
+_NEWS = 1.05  # a last round with at most this many times the samples asked for needs no warning
+_MUCH = 0.1  # a difference in workers' shares of time in communication that causes a warning
+_UNSTABLE = 0.5  # training is unstable if its loss rises again by this share of its whole fall
 
 
 def outcome(
     setup: SharingSetup, pool: WorkerPool, healthy: WorkerPool | None, *, wall_seconds: float
 ) -> Outcome:
-    """Read the outcome off `pool` after its run; `healthy` is the run with nothing slow, or None
-    where nothing was slow."""
+    """Read the outcome off `pool` after its run. `healthy` is a run without anything slow, or None
+    if the run itself had nothing slow."""
     cluster, record, end = pool.cluster, pool.record, pool.end
     weights = np.asarray(pool.shared.weights if pool.shared else pool.average())
     learnt, learning = bool(weights.size), setup.plan.learning
@@ -104,8 +104,9 @@ def outcome(
 def _measured(
     setup: SharingSetup, seconds: float, rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The time of a run (s), and the interval in which a measured time would lie. Seconds of steps
-    that were measured are certain; all other seconds have the errors of synchronous steps."""
+    """The time of a run (s), and the interval in which a measured time would lie. Seconds of
+    measured steps count as certain; all other seconds may err as much as times of synchronous
+    steps."""
     certain = 0.0
     if setup.plan.times is not None:
         certain = sum(row[causes.COMPUTE] + row[causes.OPTIMIZER] for row in rows) / len(rows)
@@ -243,8 +244,8 @@ def _busiest_links(pool: WorkerPool, end: float) -> Iterator[dict[str, Any]]:
 
 
 def _lost_seconds(pool: WorkerPool, healthy: WorkerPool | None, copies: int) -> float:
-    """How much later the last update comes than on the same devices, doing the same work with
-    nothing slow and nothing computed twice (s)."""
+    """How many seconds later the last update comes than in a run of the same work on the same
+    devices, with nothing slow and nothing computed twice."""
     return 0.0 if healthy is None else pool.record.last - healthy.record.last / copies
 
 
@@ -295,6 +296,6 @@ def _unfinished(pool: WorkerPool) -> Iterator[str]:
     rest = done - record.samples
     if not (record.dropped or record.lost) and rest > (_NEWS - 1.0) * done:
         yield (
-            f"{rest / done:.0%} of the computed samples belong to rounds that had not ended: they "
-            "do not count, but their time does; let the run last longer"
+            f"{rest / done:.0%} of the computed samples belong to rounds that had not ended: these "
+            "samples do not count, but their time does; let the run last longer"
         )

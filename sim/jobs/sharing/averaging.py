@@ -17,9 +17,10 @@ from sim.jobs.sharing.workload import TimedLayer
 class Averaging:
     """Averages over the network, as the collective library and the compression do it.
 
-    Some compressions encode a sum again, which loses a part of it a second time. With error
-    feedback this part waits at the rank that made the sum (the "server error" of Tang et al. 2021).
-    `elements` are the averaged part of the weights; `compression` replaces the plan's.
+    Some compressions compress a sum again, and so lose a further part of it. With error feedback,
+    the rank that made the sum keeps this part for the next sum (the "server error" of Tang et al.
+    2021). `elements` is the averaged part of the weights; `compression` replaces the plan's
+    compression.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Averaging:
         return average
 
     def of(self, part: TimedLayer) -> Action:
-        """What a barrier does with values of a part of the model: it averages them."""
+        """The action of a barrier: average the workers' values of a part of the model."""
 
         def average(_: Any, values: dict[int, Vector]) -> Process:
             yield from self.sent(part, list(values))
@@ -70,8 +71,8 @@ def count_update(
 ) -> None:
     """Count an update that all workers make together, from `steps` steps of each, only once.
 
-    The record takes the loss on `weights()`; by default on this worker's weights, which are then
-    the same for all workers."""
+    The record takes the loss on `weights()`. By default these are this worker's weights, which then
+    equal the weights of all other workers."""
     worker.version += 1
     if worker.version > pool.version:
         pool.version = worker.version

@@ -33,7 +33,7 @@ _SQUARE = 4  # workers; a torus of fewer workers is a ring anyway
 
 
 def torus(n: int) -> Neighbours:
-    """A grid, as square as its number of workers allows, that wraps around."""
+    """A grid that wraps around; it is as square as its number of workers allows."""
     rows = _rows(n)
     columns = n // rows
 
@@ -101,8 +101,8 @@ def graph(kind: str | Edges, n: int, *, where: str = "graph") -> Neighbours:
 
 
 def mean_square_degree(kind: str | Edges, n: int) -> float:
-    """The mean over workers of the squared number of neighbours; the complete graph, which has the
-    most edges, is not built for it.
+    """The mean over workers of the squared number of neighbours. The complete graph has too many
+    edges to be built for it; its mean follows from n alone.
 
     >>> mean_square_degree("complete", 5), mean_square_degree([[0, 1], [1, 2]], 3)
     (16.0, 2.0)

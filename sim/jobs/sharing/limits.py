@@ -14,8 +14,8 @@ from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.tables import Learning
 from sim.jobs.sharing.workload import Workload
 
-_OF_WEIGHT = 2e-8  # s for each weight of an update, about two dozen FLOP and copies
-_POINTS = 400  # of a loss curve, at most
+_OF_WEIGHT = 2e-8  # s for each weight of an update, which takes two dozen FLOPs and copies
+_POINTS = 400  # the most points of a loss curve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def refuse(plan: Sharing, workloads: Sequence[Workload], topology: Topology, whe
         f" of {cost.weights(size):,} weights" if size else ""
     )
     if tries > 2.0:
-        asked += f", {1.0 / tries:.2g} of which come to an end,"
+        asked += f" (only {1.0 / tries:.2g} of them come to an end)"
     limit.refuse_long(where, asked, effort(plan, workloads, topology, where))
     held = cost.memory(size, workers)
     limit.refuse_large(where, f"{workers:,} workers", workers * _OF_WORKER + held)

@@ -106,7 +106,7 @@ def _gpus(scenario: SharingScenario, topology: Topology) -> int:
     """The number of GPUs of the machine: a part of one node, or several whole nodes."""
     needed = _ranks_of_workers(scenario.sharing, topology)
     if scenario.gpus and scenario.gpus < needed:
-        fault = f"gpus = {scenario.gpus} for workers that compute on {needed}"
+        fault = f"gpus = {scenario.gpus}, but the workers compute on {needed} GPUs"
         raise InputError(scenario.name, fault, "set fewer sharing.workers, or leave gpus out")
     return whole_nodes(scenario.gpus or needed or topology.gpus, topology.gpus_per_node)
 
@@ -131,8 +131,9 @@ class WorkerSteps:
         return replace(step, width=self.scenario.sharing.wire_width(step.width))
 
     def _among(self, device: Device, gpus: int) -> Device:
-        """The board (one specimen of `device`) that sets a worker's pace: the slowest of `gpus`
-        boards if workers wait for one another, otherwise the slowest of the worker's own."""
+        """The board (one specimen of `device`) that sets a worker's pace. If workers wait for one
+        another, it is the slowest of `gpus` boards, otherwise the slowest of the worker's own
+        boards."""
         plan = self.scenario.sharing
         return device.among(gpus if plan.waits else plan.own_gpus(self.topology.gpus_per_node))
 

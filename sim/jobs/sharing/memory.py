@@ -32,8 +32,8 @@ def holders(
     plan: Sharing, workloads: tuple[Workload, ...], shares: Mapping[Endpoint, float],
     topology: Topology, gpus: int,
 ) -> Iterator[Holder]:  # fmt: skip
-    """Yield the fullest GPU of workers of `gpus` GPUs each, GPU 0 if the method keeps more on it,
-    and the fullest server."""
+    """Yield the fullest GPU of all workers, GPU 0 if the method keeps more on it than on other
+    GPUs, and the fullest server. A worker has `gpus` GPUs."""
     fullest = max(workloads, key=lambda own: sum(own.held.values()))
     if fullest.held:
         parts = dict(fullest.held)
@@ -53,8 +53,8 @@ def holders(
 def server(plan: ServerBased, workloads: tuple[Workload, ...], share: float, room: float) -> Holder:
     """The memory of the host with the largest share of the weights.
 
-    It holds the weights, the method's further vectors, and replicas of other shards (Li et al.
-    2014, section 3). A message of every worker may be on its way in."""
+    The host holds the weights, the method's further vectors, and replicas of other shards (Li et
+    al. 2014, section 3). It also has room for a message from every worker."""
     touched = workloads[0].parameters * share
     own = workloads[0].stored * share or touched
     kept = {"weights": own * FP32, **plan.kept_by_server(own, len(workloads))}

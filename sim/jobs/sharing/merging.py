@@ -38,8 +38,8 @@ class Steps:
 class DelayedNesterov:
     """Momentum that moves the weights only at every N-th update d (Liu et al. 2024, with c = 0).
 
-    At all other updates, w <- w - rate d / N. At the N-th, m <- beta m + (sum of d) / N and
-    w <- w - rate (beta m + d / N).
+    At all other updates, w <- w - rate d / N. At every N-th update, m <- beta m + (sum of the last
+    N updates) / N and w <- w - rate (beta m + d / N). w are the weights, m is the momentum.
     """
 
     def __init__(self, rate: float, beta: float, delay: int, size: int) -> None:
@@ -61,13 +61,15 @@ class DelayedNesterov:
 
 @dataclass(slots=True)
 class DelayCompensated:
-    """g + lambda g * g * (w - w_read): the square of a gradient stands for the diagonal of the
-    Hessian (DC-ASGD, Zheng et al. 2017, arXiv 1609.08326).
+    """g + lambda g * g * (w - w_read), for a gradient g that was computed on the weights w_read and
+    changes the weights w. The square of the gradient stands for the diagonal of the Hessian
+    (DC-ASGD, Zheng et al. 2017, arXiv 1609.08326).
 
-    `adaptive` divides lambda by the root of a running mean of g * g (DC-ASGD-a; 1e-7 as in the
-    authors' Multiverso, updater/dcasgd/dcasgda_updater.h, which has such a mean for each worker;
-    m = 0.95 and lambda = 2 as in scorch.optim's DCASGDa). A known `curvature` replaces the squares:
-    on a quadratic the result is then the exact gradient at the present weights.
+    `adaptive` divides lambda by the root of a running mean of g * g (DC-ASGD-a). The 1e-7 beside
+    the mean is that of the authors' Multiverso (updater/dcasgd/dcasgda_updater.h, which has such a
+    mean for each worker). m = 0.95 and lambda = 2 are the values of scorch.optim's DCASGDa. A known
+    `curvature` replaces the squares: on a quadratic the result is then the exact gradient at the
+    present weights.
 
     >>> gradient, gone = np.array([2.0]), np.array([0.5])
     >>> DelayCompensated(strength=1.0)(gradient, gone)
@@ -91,8 +93,8 @@ class DelayCompensated:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merging:
     """A `rule` that steps the weights with the mean of every `buffer` updates (FedBuff, Nguyen et
-    al. 2022; 1 applies each update at once). `compensate` corrects each update for the change of
-    the weights since the worker read them."""
+    al. 2022); a buffer of 1 applies each update at once. `compensate` corrects each update for the
+    change of the weights since the worker read them."""
 
     rule: Rule
     buffer: int = 1
@@ -113,8 +115,8 @@ class SharedWeights:
         self._waiting: list[tuple[Vector, int, float]] = []  # update, staleness, samples
 
     def merge(self, update: Vector, *, read: int, samples: float, at: Vector | None = None) -> None:
-        """Merge an update from `samples` samples, computed on version `read`, whose weights are
-        `at`."""
+        """Merge an update that was computed from `samples` samples. The worker had read version
+        `read` of the weights; `at` are these weights."""
         staleness = self.version - read
         if self.merging.compensate is not None and at is not None:
             update = self.merging.compensate(update, self.weights - at)

@@ -30,10 +30,10 @@ class Outcome(JobAnswer):
 
     `worker` describes a worker in words. `time` (s) is the time of the whole run. `shares` are mean
     shares of this time by cause, adding up to 1 (a client that no round has chosen is `idle`), and
-    `workers` has a row for each worker. A measured run takes `time_low` to `time_high` with
-    probability `interval["level"]` and `time_expected` at the median, by the errors of measured
-    steps of its software (`sim.uncertainty.intervals`; measured `[sharing.times]` have no error).
-    All other figures are those of the simulated run.
+    `workers` has a row for each worker. A measured run would take `time_low` to `time_high` with
+    probability `interval["level"]`, and `time_expected` at the median. These times follow from the
+    errors of measured steps of the same software (`sim.uncertainty.intervals`); measured
+    `[sharing.times]` have no error. All other figures are those of the simulated run.
 
     `staleness` counts the updates between reading the weights and updating them: mean, largest and
     histogram. `links` are the busiest links with their bytes; `bytes` are the bytes of all links.

@@ -60,7 +60,7 @@ def receive(worker: Worker, mailboxes: Mailboxes, source: int, key: int) -> Proc
 
 
 def partner(pool: WorkerPool, peers: Sequence[int], choices: np.random.Generator) -> Worker | None:
-    """Choose a neighbour at random among those that are not known to be away; None without any."""
+    """Choose at random among the neighbours that are not known to be away; None if all are away."""
     detection = pool.recovery.detection
     present = [
         rank
@@ -81,7 +81,8 @@ _ROUNDING = 1e-9
 
 
 class PeerEstimates:
-    """Estimates of the senders' weights that their messages keep up to date: x' <- x' + C(x - x').
+    """Estimates of the senders' weights, which their messages keep up to date. An estimate x' of
+    weights x becomes x' + C(x - x') with a message, where C is the compression.
 
     CHOCO-SGD (Koloskova, Stich and Jaggi 2019). Both sides know the estimate, so the next
     difference contains the part that compression left out, and the mean of all workers is kept.

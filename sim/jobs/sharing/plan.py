@@ -52,13 +52,14 @@ FP32 = 4.0  # bytes of an element of the vectors that methods keep beside a step
 class Sharing(ABC):
     """How workers share updates; a subclass for each `method` adds its own keys.
 
-    `workers` is their number; by default they fill the cluster. A `worker` is a "gpu", or a "node"
-    or a number of GPUs that add up their gradients first; beside a `[plan]` it is the group that
-    the plan lays out. Each GPU computes `batch` samples in a step. The run ends when the workers
-    have computed `steps` steps each on average, or at `until`. Each worker's computation runs in
-    `copies` on as many devices; the first answer counts. `efficiency` says how many samples a
-    target takes by batch size. `overhead` is the software's cost of a message. `fluid` joins
-    messages to several targets into one weighted transfer (`merges_messages`).
+    `workers` is their number; by default they fill the cluster. A `worker` is a "gpu", a "node" or
+    a number of GPUs. GPUs of one worker add up their gradients first. Beside a `[plan]` a worker is
+    the group that the plan lays out. Each GPU computes `batch` samples in a step. The run ends when
+    the workers have computed `steps` steps each on average, or at `until`. `copies` of each worker
+    compute the same on as many devices; the first answer counts. `efficiency` gives the number of
+    samples to a target as a function of the batch size. `overhead` is the software's cost of a
+    message. `fluid` joins messages to several targets into one weighted transfer
+    (`merges_messages`).
     """
 
     in_step: ClassVar[bool] = False
@@ -102,7 +103,7 @@ class Sharing(ABC):
 
     @property
     def waits(self) -> bool:
-        """Whether workers wait for one another, if only now and then. All of them then go at the
+        """Whether workers wait for one another, if only now and then. Then all workers go at the
         pace of the slowest board."""
         return not self.fails_alone
 
@@ -239,7 +240,7 @@ class Sharing(ABC):
             raise InputError(where, what, "leave it out")
         for key in ("replicas", "checkpoint") if not self.shard_count else ():
             if getattr(self.recovery, key) != getattr(Recovery(), key):
-                what = f"recovery.{key}: of servers, but this method has none"
+                what = f"recovery.{key} concerns servers, but this method has none"
                 raise InputError(where, what, "leave it out")
         if any(fault.server is not None for fault in self.fault) and not self.shard_count:
             what = "fault: a server fails, but this method has none"
@@ -404,4 +405,4 @@ def _check_absences(faults: Sequence[Fault], where: str) -> None:
             if again <= at + after:
                 away = f"away from {human_seconds(at)} on"
                 what = f"fault: {name} fails at {human_seconds(again)}, when it is {away}"
-                raise InputError(where, what, "leave one out, or let it be back before")
+                raise InputError(where, what, "leave a fault out, or let the first end before")

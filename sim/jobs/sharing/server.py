@@ -30,7 +30,7 @@ class Shards:
 
 
 class Server(SharedWeights):
-    """All shards together: a push to them is one transfer, so their queues are one queue.
+    """All shards together. A push to all shards is one transfer, so their queues are one queue.
 
     Servers that only sum (BytePS) leave the time of the optimizer to every worker. While a server
     is away, nothing is pushed or pulled. With replicas, another server has its shard as soon as the

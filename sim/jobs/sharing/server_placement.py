@@ -17,8 +17,8 @@ def reserved_gpus(plan: Sharing, gpus_per_node: int) -> int:
 def server_shares(
     plan: Sharing, workers: Sequence[Endpoint], used: int, gpus_per_node: int, where: str
 ) -> tuple[dict[Endpoint, float], int]:
-    """Each host's share of the weights, and how many GPUs the machine needs in all, `used` of them
-    by workers."""
+    """Each host's share of the weights, and how many GPUs the machine needs in all. Workers take
+    `used` of these GPUs."""
     if not isinstance(plan, ServerBased):
         return {}, whole_nodes(used, gpus_per_node)
     if plan.servers == "colocated":
@@ -60,8 +60,8 @@ def byteps_shares(workers: Sequence[Endpoint], spare: Sequence[Endpoint]) -> dic
 def guest_regions(
     plan: Sharing, workers: Sequence[Endpoint], servers: Iterable[Endpoint], gpus_per_node: int
 ) -> dict[int, int]:
-    """The region of each node that only serves: these nodes are spread over the workers' regions. A
-    region of their own would let all updates pass a single link."""
+    """The region of each node that only serves. These nodes are spread over the workers' regions:
+    from a region of their own, all updates would pass a single link."""
     if plan.regions is None:
         return {}
     nodes = [host.first // gpus_per_node for host in servers if host not in workers]

@@ -109,8 +109,8 @@ def assemble(
 ) -> SharingSetup:
     """Put workers and servers onto a machine, which grows by the nodes of dedicated servers.
 
-    `workload` is every worker's step, or one for each; `task` replaces the plan's own. Raises
-    `InputError` where the plan does not fit.
+    `workload` is the step of every worker, or a sequence with each worker's step. `task` replaces
+    the plan's own task. Raises
     """
     where, topology = f"{name}, sharing", machine.topology
     each = plan.gpus_of_worker(topology.gpus_per_node)

@@ -11,7 +11,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.jobs.sharing.tables import StragglerCause
 from sim.variability.laws import Floats, generator
 
-_BLOCK = 4096  # steps or intervals that are drawn; a longer run uses the draws again
+_BLOCK = 4096  # draws of steps or intervals; a longer run uses the same draws again
 
 
 class SlowLinks:

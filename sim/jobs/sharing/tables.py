@@ -15,7 +15,7 @@ Count = Annotated[int, Ge(1), Le(1_000_000)]  # a simulation of more would not c
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
-_FARTHEST = 1e6  # of a worker's optimum from the common optimum 1, which rounding hides beyond
+_FARTHEST = 1e6  # if a worker's optimum is farther away, rounding hides the common optimum 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class StragglerCause:
 
     def __post_init__(self) -> None:
         if self.links and (self.ranks is not None or self.nodes is not None):
-            raise ValueError("ranks or nodes are slow in their steps, links by time; write two")
+            raise ValueError("slow links and slow ranks or nodes need a table each; write two")
         if not self.links:
             refuse(self, "have no effect on steps; name links", "interval")
 
@@ -73,7 +73,7 @@ class Fault:
 
     def __post_init__(self) -> None:
         if (self.rank is None) == (self.server is None):
-            raise ValueError("a fault is of one rank or of one server; e.g. rank = 3")
+            raise ValueError("a fault names one rank or one server; e.g. rank = 3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,21 +104,23 @@ class LinkChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
-    """A task of `sim.jobs.sharing.learning` that workers learn by updates in their simulated order.
-    A task of the user's own is code, and data files run no code: it is named on the command line or
-    in Python.
+    """A task of `sim.jobs.sharing.learning`. Workers learn it by updates in their simulated order.
+    A task of the user's own is code, and data files run no code: such a task is named on the
+    command line or in Python.
 
-    `unlike` makes the workers' data differ: it is the chance that a sample is from a worker's own
-    part. On a quadratic it is how far the workers' optima lie apart; gradients are linear there, so
-    the mean of all workers learns alike on every graph. `optimizer` and `rate` are those of the
-    (inner) optimizer. With `scaling`, `rate` is the rate for a single gradient. An average of n
+    `unlike` makes the workers' data differ: a sample comes from the worker's own part with this
+    chance. On a quadratic, `unlike` is how far the workers' optima lie apart. Its gradients are
+    linear, so the mean of all workers learns alike on every graph. The (inner) optimizer has the
+    rule `optimizer` and the rate `rate`. With `scaling`, `rate` is the rate for a single gradient.
+    An average of n
     gradients (`Sharing.averaged`) has n times this rate with "linear" (Goyal et al. 2017; for SGD
     and LARS), and sqrt(n) times with "sqrt" (Krizhevsky 2014; You et al. 2020, with LAMB). In the
     first `warmup` steps the rate climbs from `rate`, or from 0 without scaling. Then it follows the
     `schedule`: "cosine" falls over a `span` of steps, "step" falls to a tenth after each span.
-    `beta` is the momentum; `trust` and `weight_decay` are those of `Optimizer`. An update of shared
-    weights that is s updates late is multiplied by (1 + s)^-`decay`: 1 in Zhang et al. 2016 (arXiv
-    1511.05950), 0.5 in FedBuff (Nguyen et al. 2022; FLSim's PolynomialStalenessWeight).
+    `beta` is the momentum; `trust` and `weight_decay` mean the same as in `Optimizer`. An update of
+    shared weights that is s updates late is multiplied by (1 + s)^-`decay`. `decay` is 1 in Zhang
+    et al. 2016 (arXiv 1511.05950), 0.5 in FedBuff (Nguyen et al. 2022; FLSim's
+    PolynomialStalenessWeight).
     """
 
     task: str = "perceptron"
@@ -151,7 +153,7 @@ class Learning:
             raise ValueError(f"unlike = {self.unlike:g} of this task; set it to at most {most:g}")
         spans = self.schedule in ("step", "cosine")
         if spans and self.span is None:
-            raise ValueError(f"schedule = {self.schedule!r} needs span: in how many steps it falls")
+            raise ValueError(f"schedule = {self.schedule!r} needs span: the steps of its fall")
         if not spans:
             refuse(self, 'have no effect on this schedule; set schedule = "cosine"', "span")
         if self.schedule == "inverse-root" and not self.warmup:

@@ -35,8 +35,8 @@ class WorkerLost(Exception):  # noqa: N818  a simulated event, not an error
 class Worker:
     """A worker's state, and methods that are parts of its process, used by `yield from`.
 
-    Every second is booked, under `compute`, `optimizer`, `compression`, `communication` of any
-    kind, `server`, `waiting` or `down`; only clients of federated rounds are idle between rounds.
+    Every second is booked, under `compute`, `optimizer`, `compression`, communication of any kind,
+    `server`, `waiting` or `down`. Only clients of federated rounds are idle between rounds.
     `slowdown` says how many times as long as usual a step takes; its mean is `mean_slowdown`.
     `absences` are failures from which the worker comes back: when it fails, and for how long.
     """
@@ -210,7 +210,7 @@ class Worker:
                 )
 
     def _survive(self, seconds: float) -> Process:
-        """Wait out failures that would interrupt passes of `seconds`, then return these seconds.
+        """Wait until no failure interrupts passes of `seconds` any more, then return these seconds.
         Work done before a failure is lost; its time counts as down."""
         while True:
             now = self.cluster.now

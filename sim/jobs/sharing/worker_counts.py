@@ -39,11 +39,12 @@ _WORTH = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCount:
-    """The row of a number of workers: `batch` samples an update, `seconds` and `samples` to the
-    target (both infinite where it is never reached), and `dollars` of rent for the workers' GPUs,
-    where the topology has a price. `gain` is the relative speedup over the row before, divided by
-    the relative growth in workers: (T_before / T - 1) / (n / n_before - 1); 1 for the first row.
-    `fits` says whether all workers and servers have the memory."""
+    """The row for a number of workers. An update averages `batch` samples. The run needs `seconds`
+    and `samples` to the target, which are infinite if the target is never reached. `dollars` is the
+    rent of the workers' GPUs, if the topology has a price. `gain` is the relative speedup over the
+    row before, divided by the relative growth in workers: (T_before / T - 1) / (n / n_before - 1),
+    for times T and numbers of workers n. The first row has gain 1. `fits` says whether all workers
+    and servers have the memory."""
 
     workers: int
     gpus: int
@@ -86,8 +87,8 @@ class WorkerCount:
 class WorkerCounts(Answer):
     """Rows by their number of workers; `stop` is the row beyond which more workers help little.
 
-    Samples to the target follow the given curve `efficiency`. If the task was `trained`, they are
-    those of its runs, and the curve is an estimate."""
+    Samples to the target follow the given curve `efficiency`. If the task was `trained`, the
+    samples are those of its runs, and the curve is an estimate."""
 
     view = "sim.interface.views.sharing:worker_counts"
     picture = "sim.interface.plots.sharing:workers"
@@ -117,7 +118,7 @@ class WorkerCounts(Answer):
         """The source of the samples to the target."""
         if self.trained:
             return "Samples to the target are those of the task's runs, with staleness and drift."
-        return "Samples to the target are read off the curve: staleness and drift cost none."
+        return "Samples to the target come from the curve, which ignores staleness and drift."
 
     @property
     def sentence(self) -> str:
@@ -129,7 +130,7 @@ class WorkerCounts(Answer):
             return f"{at}: {several(end.workers, 'worker')} still help ({end.costs})"
         more = f"{end.workers:,}: {end.costs}"
         few = f"{several(stop.workers, 'worker')} ({stop.costs})"
-        return f"{at}: beyond {few} more help little ({more})"
+        return f"{at}: more than {few} help little ({more})"
 
     @property
     def stops_at(self) -> int:
@@ -209,7 +210,7 @@ def worker_counts(
     The curve is then estimated (`efficiency_of`). Raises `InputError`.
     """
     if list(counts) != sorted(set(counts)) or not counts or counts[0] < 1:
-        remedy = "give each once, in order, e.g. 1,2,4,8"
+        remedy = "give each number once, in order, e.g. 1,2,4,8"
         raise InputError(
             "--counts", f"{','.join(map(str, counts))} are no numbers of workers", remedy
         )
@@ -241,7 +242,7 @@ def worker_counts(
 
 
 def _setup(job: SharingScenario, task: Task | None) -> SharingSetup:
-    """Load a job. Raises `InputError` that names a number of workers the scenario cannot have."""
+    """Load a job. Raises an `InputError` that names an impossible number of workers."""
     try:
         return from_scenario(job, task=task, keep_spans=0)
     except InputError as error:
@@ -263,8 +264,8 @@ def _by_curve(setup: SharingSetup, curve: Efficiency) -> tuple[float, CurvePoint
 def _trained(
     job: SharingScenario, setup: SharingSetup, task: Task | None
 ) -> tuple[float, CurvePoint]:
-    """Samples a second, and the point at which the task reaches its target; the run is repeated
-    with twice the steps until it ends at the target."""
+    """Samples a second, and the point at which the task reaches its target. The run is repeated
+    with twice the steps until its end is at the target."""
     while True:
         plan = job.sharing
         assert plan.learning is not None  # `_of_task` has checked it

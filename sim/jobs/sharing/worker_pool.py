@@ -24,7 +24,7 @@ from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker, WorkerLost
 
 _LOOK = 10_000  # events between two checks of whether a run is endless
-_PATIENCE = 100  # times the samples of a run; more without an update mean an endless run
+_PATIENCE = 100  # a run is endless if it computes this many times its samples without an update
 
 
 class Clocks:
@@ -121,7 +121,7 @@ class WorkerPool:
             raise InputError("sharing", fault, "check what the method sends and what it awaits")
         if self.record.updates and not any(worker.steps for worker in self.workers):
             fault = "updates were recorded, but no worker has computed a step"
-            raise InputError("sharing", fault, "write `yield from` before what a worker does")
+            raise InputError("sharing", fault, "write `yield from` before a worker's activities")
 
     def _refuse_endless(self, taken: float) -> None:
         """Raise `InputError` where workers compute without end and no update is recorded."""

@@ -46,7 +46,8 @@ def worker_step(
     """The step of one GPU with `batch` samples: the job of a single rank, block by block.
 
     `collective_time` gives the seconds of a collective inside the passes (synchronised batch norm).
-    Its wait for the slowest worker is not counted, as it shortens the wait for gradients.
+    The wait for the slowest worker before such a collective is not counted: it makes the wait for
+    gradients shorter by as much.
 
     >>> from sim.hardware import device, stack
     >>> from sim.model.reading import load
@@ -109,8 +110,8 @@ def _layers(seconds: Sequence[float], blocks: Sequence[Block]) -> Iterator[Timed
 def _played(
     parts: Iterable[Items], opening: float, collective_time: Callable[[Collective], float]
 ) -> Iterator[float]:
-    """Yield the device's seconds from the end of each part to the end of the next
-    (`sim.program.durations`)."""
+    """Yield for each part the device's seconds between the end of the part before it and its own
+    end (`sim.program.durations`)."""
     device, host = 0.0, opening
     for items in parts:
         before = device

@@ -35,9 +35,8 @@ class Workload:
     step. `stored` is the number of parameters on servers if a worker pulls only some of them.
     `inputs` and `outputs` are the bytes of a sample and of the model's outputs for it. The host
     takes `launches` seconds to launch a forward pass, `launch` for a kernel, `call` for a
-    collective. `memory` is the bandwidth of the device's memory (B/s) where it is not the
+    collective. `memory` is the bandwidth of the device's memory (B/s) if it differs from the
     machine's. If the worker is a group whose GPUs each hold a piece of the weights (`in_pieces`),
-    `spent` has its seconds by cause. `held` are the bytes by part on the fullest GPU at the peak of
     a step (empty if unknown); its memory has `room` bytes.
     """
 

@@ -1,10 +1,10 @@
 """Which reason does each second of a replayed rank have?
 
-Of several steps, the seconds from the end of the first step to the end of the last count. Seconds
-in which a kernel computes are compute. Of the other seconds, those in which a collective is in
-flight are exposed communication, and those before its last rank has come are waiting for other
-ranks. Otherwise the device has nothing to do: these seconds are the host's until it has launched
-the next kernel, and then idle (launch latency, gaps between kernels, events).
+If the trace has several steps, the seconds from the end of the first step to the end of the last
+step count. If a kernel computes, the second is compute. Otherwise, if a collective is in flight,
+the second is exposed communication, or waiting for other ranks until the collective's last rank has
+come. Otherwise the device has nothing to do: these seconds are the host's until it has launched the
+next kernel, and then idle (launch latency, gaps between kernels, events).
 """
 
 from collections.abc import Sequence

@@ -38,7 +38,7 @@ _VALUES = ("int64_val", "int32_val", "uint64_val", "uint32_val", "bool_val", "st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One operation of a rank, which begins when the operations of the numbers in `after` have
+    """One operation of a rank. It begins when the operations whose numbers are in `after` have
     ended.
 
     A trace counts in whole microseconds. Chakra's `attributes` are `comm_type`, `comm_size`,
@@ -73,7 +73,7 @@ def read(path: Path) -> list[Node]:
         try:
             message.ParseFromString(part)
         except Exception as error:  # protobuf's DecodeError, which only it can name
-            raise _wrong(path, f"message {number} is none of Chakra's ({error})") from None
+            raise _wrong(path, f"message {number} does not fit Chakra's schema ({error})") from None
         if number and message.type in _NAMES:
             nodes.append(_node(message))
     if not nodes:

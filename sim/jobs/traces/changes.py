@@ -23,8 +23,8 @@ MESSAGES = "point_to_point"
 class Network:
     """A machine in place of the machine that a job of `world` ranks was traced on: rank r is GPU r.
 
-    On more GPUs data parallelism grows. Groups of all ranks then span all GPUs. Other groups whose
-    outermost axis ends with the world then end with the machine, unless the job is a `pipeline`.
+    On more GPUs data parallelism grows. A group grows with it along its outermost axis, if this
+    axis extends over the whole world; in a `pipeline`, no group grows.
     """
 
     machine: Machine
@@ -109,9 +109,10 @@ class Changes:
     """Changes to a replay. `kernels` are pairs (part of a name, factor on the seconds), `host` is a
     factor on the host's seconds.
 
-    `machine` takes the place of the network that was measured (`Network`), and `devices` are where
-    kernels ran and where they run now. With `overlap` "none" the kernels of all streams run in a
-    row, as they were launched; with "full" no kernel and no host waits for a collective.
+    `machine` replaces the network that was measured (`Network`). `devices` are the device on which
+    kernels ran and the device to which they move. With `overlap` "none" the kernels of all streams
+    run one after the other, as they were launched; with "full" no kernel and no host waits for a
+    collective.
     """
 
     kernels: tuple[tuple[str, float], ...] = ()
@@ -160,7 +161,7 @@ def _elsewhere(rank: RankTrace, machine: Machine) -> RankTrace:
 
 
 def _carried(kernel: Kernel, network: Network) -> Kernel:
-    """A kernel of a collective as the library runs it on another network; others unchanged."""
+    """A collective's kernel as the library runs it on another network; other kernels unchanged."""
     call = kernel.collective
     if call is None:
         return kernel

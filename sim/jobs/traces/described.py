@@ -3,8 +3,8 @@
 Since torch 2.1, a kernel's event describes its collective. In older traces, operators around the
 launch do: `nccl:all_reduce` names the collective. With `record_shapes=True`, this operator and
 `record_param_comms` (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp) have the shapes of the
-collective's tensors. The group is the operator's group, else all ranks, unless the job is known to
-have several groups.
+collective's tensors. If the operator names a group, that is the group. Otherwise it is all ranks,
+unless the job is known to have several groups.
 """
 
 import re

@@ -1,21 +1,22 @@
 """How long do the kernels of a trace take on another device?
 
-A product, convolution or fused attention of known shape keeps its distance from the kernel model
-(`sim.hardware.kernels`), which times recordings, too:
+A product, convolution or fused attention of known shape takes its measured time, multiplied by the
+ratio of the times that the kernel model gives for both devices (`sim.hardware.kernels`, which times
+recordings, too):
 
     seconds on the target = measured seconds x model(shape, target) / model(shape, source)
 
-All kernels of an operator move alike. Kernels of elementwise work, reductions and copies within
-the device are bound by memory. A kernel takes `floor` to begin and to end. In the seconds that are
-left it moves bytes, at the bandwidth that the device achieves:
+Kernels of elementwise work, reductions and copies within the device are bound by memory. Such a
+kernel takes `floor` to begin and to end. In the remaining seconds it moves bytes, at the bandwidth
+that the device achieves. All kernels of an operator are treated alike:
 
     floor(target) + (measured seconds - floor(source)) x B/s (source) / B/s (target)
 
-Each device runs at the clock that its power limit allows if products take as large a share of the
-time as in the trace. A product or attention without a shape moves like kernels of the same name in
-the same traces, else like a large kernel of its class. Copies to and from the host, collectives,
-and kernels whose names say nothing keep their seconds. Seconds of the host change with the
-processors with which the devices are sold.
+Each device runs at the clock that its power limit allows. For this, products are assumed to take as
+large a share of the time as in the trace. A product or attention without a shape changes like
+kernels of the same name in the same traces, else like a large kernel of its class. Copies to and
+from the host, collectives, and kernels whose names say nothing keep their seconds. Seconds of the
+host change with the processors with which the devices are sold.
 """
 
 import re
@@ -41,7 +42,7 @@ UNMOVED = (COLLECTIVES, COPIES, UNKNOWN)
 MEMORY, NETWORK = "by memory bandwidth", "collectives by the network"
 
 # Names of CUTLASS, cuBLAS, cuDNN, Tensile (Cijk), MIOpen, FlashAttention, AOTriton, Triton by
-# inductor (tem: a template of a product), torch, CUB and their ports to ROCm; the first that fits.
+# inductor (tem: a template of a product), torch, CUB and their ports to ROCm; the first fit counts.
 _CLASSES = {
     "copies": re.compile(r"Memcpy (HtoD|DtoH)"),
     "attention": re.compile(r"flash|fmha|attn_[fb]wd|attention", re.I),
@@ -63,8 +64,8 @@ _PRECISIONS: dict[Precision, re.Pattern[str]] = {
     "tf32": re.compile(r"tf32"),
     "fp32": re.compile(r"sgemm|f32f32_f32f32|scudnn|jk_SB_|jk_S_B_"),
 }
-# cuDNN rounds convolutions of fp32 to tf32 where there is tf32, unless a script forbids it
-# (torch.backends.cudnn.allow_tf32); products of fp32 stay.
+# cuDNN rounds convolutions of fp32 to tf32 on devices that have tf32, unless a script forbids it
+# (torch.backends.cudnn.allow_tf32). Products of fp32 are not rounded.
 _ROUNDING = ("ampere", "ada", "hopper", "blackwell")
 _LARGE: dict[str, Work] = {
     "products": Gemm(name="", m=8192, n=8192, k=8192),
@@ -77,7 +78,8 @@ _LARGE: dict[str, Work] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """The kernels of a step that move by one rule: how many, their seconds before and after."""
+    """The kernels of a step to which one rule applies: their number, and their seconds before and
+    after the move."""
 
     rule: str
     kernels: float
@@ -166,7 +168,7 @@ class Devices:
         elif (of := _class_of(kernel)) not in _LARGE:
             return self._bound_by_memory(kernel) if "memory" in of else (of or UNKNOWN, kernel)
         elif kernel.name in named:
-            rule, ratio = f"{of} as others of their names", named[kernel.name]
+            rule, ratio = f"{of} as others of the same name", named[kernel.name]
         else:
             rule, ratio = f"{of} as large ones", self._ratio(kernel, self._large(kernel, of))
         return rule, replace(kernel, seconds=kernel.seconds * ratio)
@@ -234,9 +236,9 @@ def devices_of(ranks: Sequence[RankTrace], target: str, source: str = "") -> Dev
     found = source or devices.nearest(name, memory) or ""
     if not found:
         fault = f"no file in topologies/devices is of {name!r}" if name else "the trace names none"
-        raise InputError("--device", f"moves from a device, and {fault}", "name it: --from NAME")
+        raise InputError("--device", f"needs the old device, but {fault}", "name it: --from NAME")
     if any(kernel.stream == OPERATORS for rank in ranks for kernel in rank.kernels):
-        raise InputError("--device", "moves kernels, and the trace is of a CPU", _CAPTURE)
+        raise InputError("--device", "moves kernels of GPUs, but the trace is of a CPU", _CAPTURE)
     both = []
     for option, file in (("--from", found), ("--device", target)):
         device = devices.load(file, where=option)

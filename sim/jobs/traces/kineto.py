@@ -3,10 +3,10 @@
 A kernel on a GPU is an event of category "kernel". A kernel of NCCL has the collective, its
 elements and its group in `args`. On CPUs an operator is a kernel, and events named `gloo:...` are
 collectives: their group is the only group of the trace's `distributedInfo`, and their size is
-recorded with `record_shapes=True`. The measured time of a collective contains its
-wait for other ranks, so the shortest of many times is the nearest to the transfer's own. Format:
-Trace Event Format (Google, 2016). torch 1.8 and 1.9 have other names of categories, and may write
-the events without an object around them.
+recorded with `record_shapes=True`. The measured time of a collective includes its wait for other
+ranks, so the shortest of many times is nearest to the time of the transfer alone. Format: Trace
+Event Format (Google, 2016). torch 1.8 and 1.9 have other names of categories, and may write the
+events without an object around them.
 """
 
 import json
@@ -24,8 +24,8 @@ from sim.jobs.traces.described import DTYPES, Event, described, elements_of
 from sim.jobs.traces.operation_times import OperationTime, of_samples
 
 _REMEDY = "give a whole trace of PyTorch's profiler"
-_LARGEST = 1 << 40  # of a dimension
-_MOST = 1 << 62  # of ranks, elements, numbers of calls
+_LARGEST = 1 << 40  # the largest dimension of a tensor
+_MOST = 1 << 62  # the most ranks, elements or calls
 _COUNTS = (
     *("In msg nelems", "Out msg nelems", "Group size", "correlation", "stream", "wait_on_stream"),
     *("wait_on_cuda_event_record_corr_id", "rank", "world_size", "pg_size"),
@@ -228,7 +228,8 @@ def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
 
 
 def outermost(operators: Iterable[Event], *same: str) -> Iterator[Event]:
-    """Operators that no other operator called; a thread's have the `same` values."""
+    """Operators that no other operator called. Operators of a thread have equal values of
+    `same`."""
     ends: dict[Any, float] = {}
     for event in sorted(operators, key=lambda event: (event["ts"], -event["dur"])):
         thread = tuple(map(event.get, same))
@@ -248,7 +249,8 @@ def _of_kernel(name: str) -> dict[str, Any]:
 
 
 def collective_of(args: Mapping[str, Any], per_node: int) -> dict[str, Any]:
-    """The collective of a kernel; its bytes as nccl-tests counts them, the larger of its ends."""
+    """The collective of a kernel. As in nccl-tests, its bytes are those of the input or of the
+    output, whichever is larger."""
     kind = str(args["Collective name"])
     dtype, width = _dtype(args.get("dtype"))
     elements = max(int(args.get(f"{end} msg nelems", 0)) for end in ("In", "Out"))

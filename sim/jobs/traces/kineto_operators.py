@@ -1,12 +1,13 @@
 """How long did operators occupy the host, and which kernels did they launch, in a trace of
 PyTorch's profiler?
 
-Operators are counted as in a recording. Of the operators around a launch, the outermost that has a
-kernel of its own counts (`sim.jobs.recorded.kernels.has_kernel`), else the innermost; of copies and
-fills inside each other, the outermost. A CPU's trace has no launches, so no such operators.
+Operators are counted as in a recording. Of the operators around a launch, the outermost operator
+with a kernel of its own counts (`sim.jobs.recorded.kernels.has_kernel`). If none has a kernel of
+its own, the innermost operator counts. Of nested copies and fills, the outermost counts. A CPU's
+trace has no launches, so no such operators.
 
 Host: the seconds of an operator reach from the end of the operator before it to its own end,
-without calls in which the host waits. Thus views, Python and the engine count with the operator
+without calls in which the host waits. So views, Python and the engine count for the operator
 that follows, as in the measured table. The first operator after an optimizer's step counts from its
 own beginning. Threads take turns and are read as a single thread.
 

@@ -67,7 +67,7 @@ def test_batches_that_shapes_do_not_tell_are_refused_with_the_reason(tmp_path: P
     assert named == [move.moved for move in known if move.moved in named]
     ((moved, why),) = answer.refused
     assert moved == "64 GPUs, other batches"
-    assert "no batch is seen" in why
+    assert "shows its batch" in why
 
 
 def _unlike(operator: Operator) -> Operator:

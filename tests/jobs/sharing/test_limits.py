@@ -29,7 +29,7 @@ LONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "clients that never stay": (
         {"method": "federated", "online": 1e-3, "offline": 1e3},
-        "3.7e-44 of which come to an end",
+        "3.7e-44 of them come to an end",
     ),
     "clients that leave while they send": (
         {
@@ -38,7 +38,7 @@ LONG: dict[str, tuple[dict[str, Any], str]] = {
             "offline": 1.0,
             "workload": Workload.plain(1e-4, 6.25e8),
         },
-        "2.1e-09 of which come to an end",
+        "2.1e-09 of them come to an end",
     ),
     "everyone beside everyone": (
         {"method": "gossip", "graph": "complete", "workers": 1000},

@@ -56,7 +56,7 @@ MISTAKES = {
     ),
     "replicas without servers": (
         'method = "gossip"\n[sharing.recovery]\nreplicas = 1',
-        "recovery.replicas: of servers, but this method has none; leave it out",
+        "recovery.replicas concerns servers, but this method has none; leave it out",
     ),
     "more backup workers than workers": (
         SERVER + 'mode = "backup"\nbackup = 9',
@@ -176,7 +176,7 @@ MISTAKES = {
     "a law of ranks and links": (
         'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\n'
         'links = ["node0.nic0"]\nranks = [1]',
-        "links by time",
+        "need a table each",
     ),
     "a law without its parameter": (
         'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"',
@@ -277,7 +277,7 @@ def test_fewer_gpus_than_the_workers_compute_on_are_refused() -> None:
     """The cluster would otherwise grow without a word."""
     asked = CliRunner().invoke(main, ["run", "ps-bsp", "--gpus", "3"])
     assert asked.exit_code == 2
-    assert "gpus = 3 for workers that compute on 8" in asked.output
+    assert "gpus = 3, but the workers compute on 8 GPUs" in asked.output
 
 
 def _steps_alone(pool: Any, worker: Any) -> Any:

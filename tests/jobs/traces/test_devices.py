@@ -126,7 +126,7 @@ def test_the_answer_says_how_much_moved_by_which_rule(path):
         "attention by their shapes": (1, pytest.approx(500)),
         "products by their shapes": (1, pytest.approx(300)),
         "products as large ones": (1, pytest.approx(200)),
-        "products as others of their names": (1, pytest.approx(100)),
+        "products as others of the same name": (1, pytest.approx(100)),
         "collectives": (1, pytest.approx(70)),
         "by memory bandwidth": (1, pytest.approx(50)),
         "copies to or from the host": (1, pytest.approx(20)),

@@ -21,7 +21,7 @@ def minimised(
     scale: float,
     evaluations: int | None = None,
 ) -> Sequence[float]:
-    """Return the logarithms that minimise the soft-L1, of scale `scale`, of `errors`.
+    """Return the logarithms that minimise the soft-L1 loss of `errors`, whose scale is `scale`.
 
     A constant that is a factor of e away from `start` adds an error of `pull`. So a constant that
     the measurements do not determine stays at its start. Raises `InputError` if scipy is missing.
@@ -60,10 +60,10 @@ def best(
     collectives: Sequence[MeasuredCollective],
     predictor: Callable[[Tree], Predict],
 ) -> Tree:
-    """Return the constants after those at the dotted `paths` are fitted to measured collectives.
+    """Return the constants, of which those at the dotted `paths` are fitted to collectives.
 
-    The fit minimises the soft-L1 of log(predicted / measured) over the logarithms of the constants.
-    A weak pull to their start keeps constants that no measurement determines.
+    The fit minimises the soft-L1 loss of log(predicted / measured) over the logarithms of the
+    constants. A weak pull towards their start keeps constants that no measurement determines.
     """
 
     def with_values(logs: Iterable[float]) -> Tree:

@@ -105,11 +105,11 @@ def residual(kind: str, pairs: Sequence[tuple[float, float]]) -> KernelResidual:
 def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:
     """Return the host's seconds of every operator that the calls dispatch, by phase.
 
-    The seconds of a call are the sum over its operators. Calls are read in order. The seconds of
-    operators that an earlier call has shown are subtracted, and the new operators share the rest
-    evenly. A script that makes the same calls is predicted to take their measured time. Where the
-    rest is negative, the new operators stay unknown. Operators on lists cost further seconds for
-    each tensor of a list.
+    The seconds of a call are the sum over its operators. Calls are read in order. From a call's
+    seconds, the seconds of operators in earlier calls are subtracted; the call's new operators
+    share the rest evenly. So a script that makes the same calls is predicted to take their measured
+    time. If the rest is negative, the new operators stay unknown. Operators on lists cost further
+    seconds for each tensor of a list.
     """
     known: dict[tuple[str, str], OperatorTime] = {}
     for time in times:

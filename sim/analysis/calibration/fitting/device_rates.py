@@ -69,8 +69,8 @@ def _peaks(measurements: Sequence[Measurement]) -> dict[str, str]:
 
 
 def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Return all constants for the precision with most shapes; for others, the share at full
-    clock."""
+    """Return all constants for the precision with most shapes. For other precisions, return only
+    the share at full clock."""
     groups: dict[str, list[Measurement]] = {}
     for measurement in measurements:
         if isinstance(measurement.kernel, Gemm):

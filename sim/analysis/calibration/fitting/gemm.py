@@ -32,7 +32,7 @@ def fitted(
     precision: str = "bf16",
     only_full: bool = False,
 ) -> GemmRates:
-    """Return the rates that minimise the soft-L1 of log(predicted / measured) over `products`.
+    """Return the rates that minimise the soft-L1 loss of log(predicted / measured) over `products`.
 
     All products have the same `precision`. In `full`, only this precision's share is fitted.
     """

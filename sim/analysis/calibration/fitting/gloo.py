@@ -36,8 +36,8 @@ def fitted_pace(constants: Tree, kind: str, collectives: Sequence[MeasuredCollec
 
 
 def _guesses(shown: Sequence[MeasuredCollective]) -> Iterator[Tree]:
-    """Yield first guesses. The shortest time is that of a message, and the largest size shows the
-    rate. The size of the cache is varied."""
+    """Yield first guesses. The shortest time is taken as the time of a message, and the largest
+    size shows the rate. The size of the cache is varied."""
     by_size = sorted(shown, key=lambda collective: collective.size)
     smallest, largest = by_size[0], by_size[-1]
     rate = largest.size / largest.time
@@ -59,9 +59,10 @@ def predictor(constants: Tree) -> Predict:
 def fitted(machine: Machine, ranks: int, transfers: Transfers) -> Machine:
     """Return the machine with gloo's cost of a message and the network's bandwidth as measured.
 
-    `transfers` are (bytes, seconds) of all-reduces over `ranks`. The shortest time gives the cost
-    of a message: a ring's reduce-scatter and all-gather take one message each. The slope from the
-    second largest to the largest size gives the bandwidth: S bytes put 2 (n - 1) / n S on a link.
+    `transfers` are (bytes, seconds) of all-reduces over n = `ranks` ranks. The shortest time gives
+    the cost of a message: a ring's reduce-scatter and all-gather take one message each. The slope
+    from the second largest to the largest size gives the bandwidth: an all-reduce of S bytes puts 2
+    (n - 1) / n S bytes on a link.
     """
     library = backend.load("gloo")
     network = machine.topology.network

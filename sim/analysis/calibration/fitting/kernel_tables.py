@@ -1,14 +1,14 @@
 """Kernels that others measured. They come from traces of PyTorch's profiler (`.json`, `.json.gz`),
 which give products, and from tables with a row for each kernel. The columns of tables:
 
-    m, n, k                 a product of (m, k) by (k, n); groups or batch of them, 1 otherwise
+    m, n, k                 a product of (m, k) by (k, n), with its groups or batch (1 if missing)
     isl, num_heads, head_dim, num_key_value_heads, batch_size, window_size
-                            fused attention of whole sequences; causal where kv heads are stated;
+                            fused attention of whole sequences, causal if kv heads are stated;
                             with a step above 0, attention of one query to isl + step cached tokens
     num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size, moe_ep_size
                             gated experts of one rank, which all tokens use alike
-    op                      otherwise: the kind of a memory-bound kernel ...
-    bytes, min_bytes        ... and the bytes that it reads and writes; rows with none are left out
+    op                      of any other row: the kind of a memory-bound kernel ...
+    bytes, min_bytes        ... and the bytes that it reads and writes; rows without are left out
     precision, gemm_dtype, moe_dtype, kv_cache_dtype, attn_dtype
                             the first filled column is the row's precision
     seconds, median_ms, time_ms, latency_ms, time_us, median_us
@@ -17,8 +17,9 @@ which give products, and from tables with a row for each kernel. The columns of 
 Times of rows with framework `trtllm` include kernels that run before: for products in eight and
 four bits, the quantisation of the input; for causal attention, the rotation and caching of keys.
 The CSV of a profile is such a table (`sim.hardware.kernels.measurements`), and so is the table that
-`sim calibrate import` makes of traces. A kernel with several rows has the median of their times. As
-in `kernel_suite`, some products, and some sizes of each memory-bound kind, are kept out of the fit.
+`sim calibrate import` makes of traces. If several rows have the same kernel, the median of their
+times counts. As in `kernel_suite`, some products, and some sizes of each memory-bound kind, are
+kept out of the fit.
 """
 
 from collections import defaultdict
@@ -61,9 +62,9 @@ def read(
     generation: str,
 ) -> tuple[list[Measurement], tuple[OperatorTime, ...]]:
     """Return the kernels of several traces and of the `wanted` rows of tables, and the host times
-    of operators in the traces. `kinds` maps names in the column `op` to this program's names;
-    `precision` is that of products whose row states none; `generation` is the device's. Raises
-    `InputError`, also for a trace of a CPU if the device is a GPU, and the reverse."""
+    of operators in the traces. `kinds` maps names in the column `op` to this program's names.
+    Products whose row states no precision have `precision`. `generation` is the device's. Raises
+    `InputError`, also if a trace of a CPU is given for a GPU or a trace of a GPU for a CPU."""
     times: defaultdict[Kernel, list[float]] = defaultdict(list)
     calls: list[HostCall] = []
     for path in paths:
@@ -84,11 +85,11 @@ def read(
 
 
 def refuse_of_other(path: Path, events: Iterable[Event], generation: str) -> None:
-    """Raise `InputError` for a trace of a CPU if the device is a GPU, and the reverse."""
+    """Raise `InputError` if a trace of a CPU is given for a GPU, or a trace of a GPU for a CPU."""
     on_cpu = not any(event.get("cat") == "kernel" for event in events)
     if on_cpu != (generation == "cpu"):
-        fault = f"has {'no ' * on_cpu}kernels of a device, and --as is a {generation!r}"
-        raise InputError(str(path), fault, "name the device that it was recorded on")
+        fault = f"has {'no ' * on_cpu}kernels of a device, but --as names a {generation!r}"
+        raise InputError(str(path), fault, "name the device on which the trace was recorded")
 
 
 class TimedRow(NamedTuple):
@@ -100,8 +101,8 @@ class TimedRow(NamedTuple):
     where: str
 
     def seconds_before(self, device: Device) -> float:
-        """Return the seconds of the kernels that run before. Their launches were fitted as floors
-        of the device, before memory-bound kernels had a `gap`."""
+        """Return the seconds of the kernels that run before this one. Their constants were fitted
+        when memory-bound kernels had no `gap` between them, so the gap counts as zero."""
         close = replace(device, stream=replace(device.stream, gap=0.0))
         return sum(kernel_time(kernel, close) for kernel in self.before)
 
@@ -192,9 +193,9 @@ _SORTED = 9  # launches that route and sort tokens and sum their results: 13 to 
 
 
 def _experts(row: Row, precision: str) -> tuple[Kernel, ...]:
-    """Return the kernels of one rank's experts: sorting and the work between the products, then
-    both products. Tokens that choose `topk` of all experts at random reach this number of experts:
-    experts x (1 - (1 - topk / experts)^tokens)."""
+    """Return the kernels of one rank's experts. The first kernel sorts tokens and does the work
+    between the products; both products follow. If tokens choose `topk` of all experts at random,
+    they reach this number of experts: experts x (1 - (1 - topk / experts)^tokens)."""
     if row.cells.get("distribution", "balanced") != "balanced":
         fault = "does not say how many tokens each expert has"
         raise InputError(row.where, fault, "choose rows: --only distribution=balanced")

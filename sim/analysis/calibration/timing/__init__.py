@@ -1,5 +1,5 @@
 """How long do kernels, copies, launches and collectives take on this machine?
 
-Each is called as users call it in torch, and repeated until its median is known. The folder goes
-with `fitting`, which alone reads its tables.
+Every call is made as users make it in torch, and repeated until its median is known. Only `fitting`
+reads the tables of this folder, and the two folders can be deleted together.
 """

@@ -25,8 +25,8 @@ class Clock(Protocol):
     device: str
 
     def time(self, calls: Sequence[Call]) -> Timing:
-        """Return the time of one call. All `calls` do the same work on different inputs, in
-        turn."""
+        """Return the time of one call. All `calls` do the same work on different inputs and are
+        made in turn."""
         ...
 
 

@@ -12,9 +12,9 @@ from sim.jobs.traces.operation_times import OperationTime
 Suite = Literal["quick", "full"]
 Group = tuple[int, ...]
 WIDTH = 4  # bytes of an element, fp32
-# Collectives of a training step. The others only send from or to one rank, as point-to-point does.
+# Collectives of a training step. Other kinds only send from or to one rank, as point-to-point does.
 TIMED = tuple(kind for kind in KINDS if kind not in ("gather", "scatter", "sendrecv"))
-_STEP = {"quick": 8, "full": 2}  # each size is the previous one times this
+_STEP = {"quick": 8, "full": 2}  # the factor from each size to the next
 _LARGEST = {"quick": 16 * 2**20, "full": 2**30}
 
 
@@ -100,7 +100,8 @@ def _neighbours(ranks: int, size: int) -> list[Group]:
 def shuffled(cases: Sequence[CollectiveCase], passes: int) -> list[CollectiveCase]:
     """Return all cases once per pass, each pass in an order of its own, equal on all ranks.
 
-    A machine that is slow for a while then spoils some sizes in one pass, not a size in all passes.
+    If a machine is slow for a while, it then spoils some sizes in one pass, but no size in all
+    passes.
     """
     orders = [list(cases) for _ in range(passes)]
     for seed, order in enumerate(orders):

@@ -1,7 +1,7 @@
 """The calls of torch whose host time is measured: layers in a row, and optimizers.
 
-Each is called as a script calls it, through its module where there is one, on tensors so small that
-no device limits the time. The order matters: `fitting.device_profile.host_table` subtracts the
+Each call is made as a script makes it, through its module if it has one. The tensors are so small
+that no device limits the time. The order matters: `fitting.device_profile.host_table` subtracts the
 known operators of a call from its time, and divides the rest among its new operators.
 """
 
@@ -19,8 +19,8 @@ Layer = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCall:
-    """A layer that `make` builds anew for each call. A `chained` layer is given the result of the
-    layer before it; other layers are given a tensor of `SHAPE`."""
+    """A layer that `make` builds anew for each call. The input of a `chained` layer is the result
+    of the layer before it; other layers get a tensor of `SHAPE`."""
 
     name: str
     make: Callable[[], Layer]

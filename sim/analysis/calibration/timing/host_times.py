@@ -38,7 +38,7 @@ from sim.hardware.kernels.dispatch import VIEW, Phase, fused_as_one
 from sim.jobs.recorded.kernels import is_free, is_shape
 
 IN_A_ROW = 100  # the most calls of a layer that are differentiated together
-LAUNCHES = 200  # the most operators in these calls, of up to five kernels; CUDA's queue holds 1024
+LAUNCHES = 200  # the most operators in these calls, with up to 5 kernels each; CUDA queues 1024
 REPEATS = 15
 ORDERS = 15  # random orders of all layers; each order is cut into rows
 KINDS, LAYERS = 8, 4  # layers of a row, and how often the row repeats them
@@ -47,9 +47,9 @@ _READ = "_local_scalar_dense"  # the operator that reads a number, for which the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTime:
-    """A call in a phase: its operators, and the host's `seconds` for it. For a list of tensors,
-    `each` is added for every tensor. `spread` is the interquartile range over the median, `calls`
-    the number of calls that were timed."""
+    """A call in a phase: its operators, and the host's `seconds` for it. A call on a list of
+    tensors takes the seconds `each` more for every tensor. `spread` is the interquartile range over
+    the median, `calls` the number of calls that were timed."""
 
     name: str
     phase: Phase

@@ -31,10 +31,8 @@ class Concurrency(Protocol):
 
 
 def slowdown(concurrency: Concurrency, call: Call, other: Call) -> float | None:
-    """Return the seconds of a call beside the other work over its seconds alone; None without
-    overlap.
-
-    Before the measurement each runs once to warm up.
+    """Return the seconds of a call beside the other work, divided by its seconds alone. Return None
+    if they do not overlap. Both kinds of work run once before the measurement, to warm up.
     """
     per_call, per_other = (
         min(concurrency.alone(work, 3), concurrency.alone(work, 3)) / 3 for work in (call, other)

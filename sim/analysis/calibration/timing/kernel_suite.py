@@ -16,7 +16,7 @@ from sim.hardware.kernels.measurements import class_of
 from sim.model.kernels import Attention, Gemm, Kernel, Precision
 
 Suite = Literal["quick", "full"]
-EVERY = 5  # one in this number of shapes of a class is kept out of the fit
+EVERY = 5  # every fifth shape of a class is kept out of the fit
 LARGEST_STEP = 4.0 * 2**30  # bytes that an optimizer moves for 150 million parameters per rank
 
 

@@ -14,7 +14,7 @@ from sim.hardware.kernels.measurements import COLUMNS, HEADING, Measurement, rea
 from sim.model.kernels import Attention, Gemm, Kernel
 
 MOST_INPUTS = 8  # the most sets of inputs that are used in turn
-CACHE = {"cpu": 8e7, "cuda": 2.6e8}  # bytes of the sets together that no cache holds
+CACHE = {"cpu": 8e7, "cuda": 2.6e8}  # bytes of all sets of inputs together; no cache holds as many
 
 
 def time_kernels(
@@ -113,7 +113,7 @@ def _empty_cache(device: str) -> None:
 
 
 def _input_sets(kernel: Kernel, device: str) -> int:
-    """Return how many sets of inputs together are larger than a cache."""
+    """Return how many sets of inputs are needed to exceed every cache together."""
     return max(1, min(MOST_INPUTS, math.ceil(CACHE[device] / max(kernel.bytes, 1.0))))
 
 

@@ -20,8 +20,8 @@ from sim.config.errors import InputError
 
 Task = Callable[..., Any]
 
-# The peers of a rank that died fail, too, with a broken connection. After the first error, other
-# ranks have this time (s) to report, so the error that caused theirs is among the reports.
+# If a rank dies, its peers fail, too, with a broken connection. After the first error, other ranks
+# have this time (s) to report, so that the reports include the error that caused all others.
 SETTLING = 3.0
 _TIMEOUT = timedelta(minutes=10)
 

@@ -51,8 +51,8 @@ def _pipelined(plan: Plan) -> bool:
 
 
 def _schedules(space: Space, plan: Plan) -> Iterator[str]:
-    """Yield the schedules that take the microbatches, without those whose fixed number of chunks is
-    no number of `interleave` to try."""
+    """Yield the schedules that take the microbatches. A schedule with a fixed number of chunks is
+    left out if that number is not among the tried values of `interleave`."""
     for name, entry in schedules.table().items():
         tried = entry.chunks is None or space.allows("interleave", str(entry.chunks))
         if tried and entry.takes(plan.pp, plan.microbatches):
@@ -85,7 +85,7 @@ def _splits(space: Space, plan: Plan) -> Iterator[str]:
 
 
 def _even(space: Space, pieces: int) -> bool:
-    """Return whether all pieces can have equally many layers, or the pieces at both ends one
+    """Return whether all pieces can have equally many layers, or the pieces at both ends one layer
     less."""
     return space.model.layers % pieces == 0 or (space.model.layers + 2) % pieces == 0
 
@@ -101,8 +101,8 @@ def _with_dispatcher(space: Space, plan: Plan, name: Dispatcher) -> Plan:
 
 
 def _turns(space: Space, plan: Plan) -> Iterator[bool]:
-    """Yield whether passes run beside tokens in transit: only if asked for, and if they take
-    turns."""
+    """Yield whether passes run beside tokens in transit. True is yielded only if the user asks for
+    it and the passes take turns."""
     yield False
     if "overlap_experts" in space.only:
         try:
@@ -113,7 +113,7 @@ def _turns(space: Space, plan: Plan) -> Iterator[bool]:
 
 
 def _with_turns(space: Space, plan: Plan, value: bool) -> Plan:
-    """Return the plan with the value; unchanged, as the schedule has it, unless asked for."""
+    """Return the plan with the value; if nobody asks for a value, leave it to the schedule."""
     return replaced(plan, overlap_experts=value) if "overlap_experts" in space.only else plan
 
 

@@ -24,7 +24,7 @@ from sim.jobs.recorded.work import work_of
 from sim.model.kernels import Attention, Gemm
 
 TIMES = (2.0, 4.0, 8.0)
-_AMBIGUOUS = 0.02  # share of ambiguous bytes in a step, at most
+_AMBIGUOUS = 0.02  # the largest share of ambiguous bytes in a step
 _PRODUCTS = ("mm", "addmm", "_scaled_mm")
 _HELD = tuple(PARTS.index(part) for part in ("activations", "temporary"))
 
@@ -39,7 +39,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
         yield Edit(
             change=f"{times * sizes[0].samples:,.0f} samples a microbatch in place of "
             f"{sizes[0].samples:,}",
-            why="larger products run faster, and more samples share what is done once a step; an "
+            why="larger products run faster, and more samples share the work done once a step; an "
             "update then learns from more samples, which may change the loss",
             made=partial(with_batch, times=times),
             samples=times,
@@ -56,13 +56,13 @@ class Batch:
 
 
 def batch_of(recording: Recording, axes: Axes) -> Batch:
-    """The numbers in a recording that grow with its batch. Raises `InputError` if shapes do not
-    tell them."""
+    """The numbers in a recording that grow with its batch. Raises `InputError` if the shapes of its
+    tensors do not show the batch."""
     samples, tokens = _sizes(recording)
     if not samples:
-        raise _refused(recording, "no batch is seen to come from the host or to be looked up")
+        raise _refused(recording, "no embedding and no copy from the host shows its batch")
     if any(short_name(operator) == "_grouped_mm" for operator in recording.operators):
-        raise _refused(recording, "how many tokens its experts get is no multiple of the batch")
+        raise _refused(recording, "the tokens of its experts are no multiple of its batch")
     if any(short_name(operator) in RECURRENT for operator in recording.operators):
         raise _refused(recording, "states of recurrent layers have the batch as second dimension")
     each = {1, tokens, tokens - 1, tokens + 1} - {0}
@@ -109,8 +109,8 @@ def _event(event: Event, axes: Axes, new: Mapping[int, int], times: float) -> Ev
 
 
 def _sizes(recording: Recording) -> tuple[int, int]:
-    """The samples of a microbatch and the tokens of a sample. Shapes of embeddings' indices tell
-    them, otherwise convolutions, copies from the host or losses."""
+    """The samples of a microbatch and the tokens of a sample. They are read off the shapes of
+    embeddings' indices, otherwise of convolutions, of copies from the host or of losses."""
     looked_up = Counter[tuple[int, ...]]()
     copied = Counter[tuple[int, ...]]()
     for _, event, operator in kernel_events(recording):
@@ -248,9 +248,9 @@ def _first(tensor: Tensor, times: float) -> Tensor:
 
 
 def _memory(before: Recording, after: Recording, times: float) -> Iterator[Allocation]:
-    """Yield the memory with larger blocks. A block of a result's size grows as the result. Other
-    blocks of the same event grow as its fastest-growing result. Blocks from before the recorded
-    step grow as blocks of equal size in the step."""
+    """Yield the memory with larger blocks. A block as large as a result of its event grows as that
+    result does. Other blocks grow as the fastest-growing result of their event. Blocks from before
+    the recorded step grow as blocks of equal size in the step."""
     sizes: dict[int, dict[int, float]] = {}
     for number, (event, then) in enumerate(zip(before.events, after.events, strict=True)):
         if event.kind == "kernel":

@@ -17,9 +17,9 @@ Time = Callable[[Kernel], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A `change` of the script `at` a line ("": unknown), and a sentence on the problem that it
-    solves (`why`). `line` is the line that becomes cheaper ("": several lines). `made` gives the
-    changed recording of a recording with its axes. A step then trains on `samples` times as many
+    """A `change` of the script `at` a line ("": unknown). `why` names the problem that it solves.
+    `line` is the line that becomes cheaper ("": several lines). `made` returns the changed
+    recording, given a recording and its axes. A step then trains on `samples` times as many
     samples."""
 
     change: str
@@ -39,9 +39,9 @@ def rewritten(
     memory: Sequence[Allocation] | None = None,
 ) -> Recording:
     """The recording with some events replaced. `new` maps the number of an event to the events that
-    take its place, none if it is dropped. `operators` are appended to the recording's own. Blocks
-    are allocated and freed before the same events as they were; `dropped_blocks` are never
-    allocated. Nothing waits for dropped collectives. If a dropped kernel waited for a kept
+    take its place; an empty sequence drops the event. `operators` are appended to the recording's
+    own. Blocks are allocated and freed before the same events as they were; `dropped_blocks` are
+    never allocated. Nothing waits for dropped collectives. If a dropped kernel waited for a kept
     collective, the next kernel of its stream waits instead."""
     rows_of_events = [new.get(n, (event,)) for n, event in enumerate(recording.events)]
     there = {event.mark for row in rows_of_events for event in row if event.kind in _CALLS}

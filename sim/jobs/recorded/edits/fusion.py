@@ -34,8 +34,8 @@ _ALONE = (
     *("split_with_sizes_copy", "all_gather_copy", "chunk_cat", "max_pool", "batch_norm"),
     *("_foreach", "_fused", "_amp", "nonzero", "cumsum", "multinomial", "upsample", "random"),
 )
-_LINES = 3  # lines that are fused alone, at most
-_LEAST = 0.005  # share of the device's seconds that such a line takes, at least
+_LINES = 3  # the most lines that are fused alone
+_LEAST = 0.005  # the least share of the device's seconds of such a line
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:

@@ -23,7 +23,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
         yield Edit(
             change="capture forward and backward as CUDA graphs: "
             'torch.compile(model, mode="reduce-overhead") or torch.cuda.make_graphed_callables',
-            why=f"the host launches {often.total():,} kernels of them one by one",
+            why=f"the host launches their {often.total():,} kernels one by one",
             line=most(often),
             at=place_of(setup, "wrapper", "optimizer"),
             made=graphed,

@@ -1,6 +1,6 @@
 """An edit that keeps activations which checkpointing would recompute, as far as memory allows.
 
-A recomputed stretch of kernels leaves tensors for its backward pass. The edit allocates these
+A stretch of recomputed kernels makes tensors for its backward pass. The edit allocates these
 tensors at the end of the forward pass instead, where the peak of memory lies.
 """
 
@@ -29,7 +29,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
     weights = seconds_by_line(setup, lambda event, _: event.again)
     if not weights:
         return
-    why = "what is recomputed fits into memory"
+    why = "the recomputed activations fit into memory"
     for share in _SHARES:
         few = f"checkpoint only {1 - share:.0%} of the layers"
         yield Edit(

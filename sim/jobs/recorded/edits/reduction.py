@@ -1,4 +1,4 @@
-"""Edits of how often, in which pieces and how wide gradients and weights move between ranks."""
+"""Edits of the number, the sizes and the precision of transfers of gradients and weights."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ from sim.jobs.recorded.recording import (
 from sim.jobs.recorded.setup import Recorded
 
 _LARGE, _CLOSE = 1 << 20, 0.05
-_BUCKETS = (2, 4)  # times as large
+_BUCKETS = (2, 4)  # factors by which buckets grow
 _SUMS = ("all_reduce", "reduce_scatter")
 _WIDE, _NARROW = 4.0, 2.0  # bytes of an element of a gradient: fp32, bf16
 _GATHERING = ("all_gather_copy_in", "split_with_sizes_copy")  # kernels of FSDP2
@@ -51,7 +51,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
         yield Edit(
             change="sum gradients in the last microbatch only: model.no_sync() of DDP, "
             "set_requires_gradient_sync(False) of FSDP2",
-            why=f"{len(early):,} of {len(sums):,} reductions are of microbatches before the last",
+            why=f"{len(early):,} of {len(sums):,} reductions come before the last microbatch",
             line=line,
             at=place_of(setup, "call"),
             made=without_early,
@@ -165,16 +165,16 @@ def without_copies(recording: Recording, axes: Axes) -> Recording:
 
 
 def _given_back(recording: Recording, copies: Sequence[int]) -> tuple[Allocation, ...]:
-    """The recording's memory, in which each block of gradients is freed after the first copy of
-    equally many bytes. Such blocks from before the step are left out. Gradients that no copy puts
-    into a bucket, as those of modules outside DDP, are held as long as before."""
+    """The recording's memory without the blocks of gradients from before the step. Other blocks of
+    gradients are freed after the first copy of equally many bytes. Gradients that no copy puts into
+    a bucket, such as gradients of modules outside DDP, are held as long as before."""
     part = PARTS.index("gradients")
     waiting: defaultdict[float, deque[int]] = defaultdict(deque)
     for number in copies:
         written = recording.operators[recording.events[number].operator].written
         waiting[written].append(number)
     copied = {*waiting}
-    ends: dict[int, int] = {}  # -1 of blocks from before the step
+    ends: dict[int, int] = {}  # by block: the event before which it is freed; -1: before the step
     for row in recording.memory:
         if row.part == part and row.bytes in copied:
             sizes = waiting[row.bytes]
@@ -200,7 +200,7 @@ def in_bf16(recording: Recording, axes: Axes) -> Recording:
     default_hooks.py, `_compress_hook`)."""
     new: dict[int, tuple[Event, ...]] = {}
     operators: list[Operator] = []
-    unpacked: dict[int, int] = {}  # marks after what is unpacked, by marks of collectives
+    unpacked: dict[int, int] = {}  # by a collective's mark: the mark set after its cast back
     blocks: list[tuple[int, int, int]] = []  # buckets in bf16, which the host frees at once
     aside = 1 + max(event.stream for event in recording.events)
     free = 1 + max(event.mark for event in recording.events)
@@ -344,8 +344,8 @@ def _regathered(recording: Recording, axes: Axes) -> list[int]:
 def _with_blocks(
     recording: Recording, blocks: Iterable[tuple[int, int, int]], part: str
 ) -> tuple[Allocation, ...]:
-    """The recording's memory, if known, with more `blocks`. Each has the events before which it is
-    allocated and freed, and its bytes."""
+    """The recording's memory, if known, with more `blocks`. A block is given as the event before
+    which it is allocated, the event before which it is freed, and its bytes."""
     if not recording.memory:
         return ()
     free, own = 1 + max(row.block for row in recording.memory), PARTS.index(part)

@@ -27,7 +27,8 @@ class LabelledPoints:
         object.__setattr__(self, "_order", np.argsort(self.labels, kind="stable"))
 
     def batch(self, rank: int, step: int, size: int) -> tuple[Vector, Vector]:
-        """A worker's batch; its own part, where data are unlike, is a piece of the sorted data."""
+        """A worker's batch. Where data are unlike, the worker's own part is a piece of the sorted
+        data."""
         chosen = drawn_rows(self._order, self.split, rank, step, size)
         return self.points[chosen], self.labels[chosen]
 

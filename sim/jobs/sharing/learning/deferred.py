@@ -3,7 +3,7 @@
 A simulation fixes its arithmetic long before anybody reads a value. So a task may return a
 `Deferred` vector. Arithmetic with it is recorded, and done as soon as all its inputs are known.
 Gradients whose weights are known are computed many at a time, when there are enough of them or when
-a value is asked for. The arithmetic has the order and the result that it has without deferral.
+a value is asked for. The order and the result of the arithmetic are the same as without deferral.
 """
 
 import operator
@@ -66,7 +66,7 @@ class Deferred(NDArrayOperatorsMixin):
         return self.size
 
     def become(self, value: Vector) -> None:
-        """Set the value, and compute the recorded vectors that lacked only this value."""
+        """Set the value, and compute the recorded vectors that were waiting only for this value."""
         found: list[tuple[Deferred, Vector]] = [(self, value)]
         while found:
             one, number = found.pop()
@@ -78,8 +78,8 @@ class Deferred(NDArrayOperatorsMixin):
                     found += reader._evaluated()
 
     def _evaluated(self) -> list[tuple["Deferred", Vector]]:
-        """This vector with its value, as all inputs are known; nothing for a `Gradient`, which
-        joins its batch instead."""
+        """This vector with its value, whose inputs are all known. A `Gradient` yields nothing here:
+        it joins its batch instead."""
         return [(self, self._function(*map(_array, self._inputs)))]
 
 

@@ -24,7 +24,8 @@ _BY_LAYER = ("lars", "lamb")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """A rule and its constants; `state` starts at zero.
+    """A rule and its constants; `state` starts at zero. A step of a rule turns weights w and their
+    gradient g into new weights; r is the learning rate, m and s are vectors of state.
 
     - sgd: w - r g (Robbins and Monro 1951).
     - momentum: m = beta m + g; w - r m (Polyak 1964). `nesterov`: w - r (g + beta m) (Nesterov
@@ -37,11 +38,11 @@ class Optimizer:
     - lamb: with u = Adam's direction + l w, w - r u |w| / |u|, layer by layer (You et al. 2020,
       arXiv 1904.00962).
 
-    l is `weight_decay`; the other rules add l w to the gradient. `layers` has the size of each
-    layer's part of the vector, and whether its steps are scaled. Biases and norms, which are
+    l is `weight_decay`; the rules before lars add l w to the gradient. `layers` has the size of
+    each layer's part of the vector, and whether its steps are scaled. Biases and norms, which are
     vectors, are not scaled (facebookresearch/mae, util/lars.py), nor are parts that are zero. In
     the first `warmup` steps the rate climbs from `start_rate` to r in equal steps (Goyal et al.
-    2017). t steps later it is
+    2017). In step t after the warm-up, the schedules give these rates:
     - constant: r. step: r / 10^floor(t / `span`) (He et al. 2016, section 3.4).
     - cosine: r (1 + cos(pi t / `span`)) / 2, and 0 after the span (Loshchilov and Hutter 2017).
     - inverse-root: r sqrt(`warmup` / (`warmup` + t)) (Vaswani et al. 2017, equation 3).

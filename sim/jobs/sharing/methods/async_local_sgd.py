@@ -105,6 +105,7 @@ def asynchronous(plan: AsyncLocalSGD, pool: WorkerPool) -> TrainingLoop:
 
 
 def local_updates(worker: Worker, pool: WorkerPool, period: int) -> int:
-    """H x the fastest worker's step / its own, at least 1 (DyLU: steps in proportion to speed)."""
+    """`period` x (the fastest worker's step time / this worker's step time), rounded down, at least
+    1. This is DyLU: a worker's number of steps is proportional to its speed."""
     times = [peer.workload.seconds * peer.mean_slowdown for peer in pool.workers]
     return max(1, int(period * min(times) / times[worker.rank]))

@@ -29,9 +29,9 @@ class DataParallel(Sharing):
 
     def kept_first(self, inputs: float, outputs: float, workers: int) -> dict[str, float]:
         """Bytes of all inputs before they are scattered, and of all outputs gathered for the loss
-        (torch, nn/parallel/data_parallel.py: `output_device` is the first). A cross-entropy keeps
-        logarithms of the outputs for its backward pass and makes a gradient; the step of GPU 0
-        already counts these two tensors for its own outputs."""
+        (torch, nn/parallel/data_parallel.py: `output_device` is the first GPU). A cross-entropy
+        keeps the logarithms of its inputs for its backward pass, and makes a gradient. The step of
+        GPU 0 already counts these two tensors for GPU 0's own outputs."""
         return {
             "inputs of all": workers * inputs,
             "outputs of all": workers * outputs,

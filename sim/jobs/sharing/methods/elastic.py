@@ -14,10 +14,10 @@ from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic(ServerBased):
-    """After `period` local steps a worker's weights and the centre move towards each other, both by
-    `moving_rate` / workers of their distance (beta = 0.9, "default value as paper described" in
-    tensorflow/contrib/opt/python/training/elastic_average_optimizer.py, which also divides it by
-    the period)."""
+    """After `period` local steps a worker's weights and the centre move towards each other. Both
+    move by `moving_rate` / workers of their distance. The default 0.9 is the "default value as
+    paper described" in tensorflow/contrib/opt/python/training/elastic_average_optimizer.py, which
+    also divides it by the period."""
 
     method: Literal["elastic"] = "elastic"
     period: Count = 1
@@ -29,7 +29,7 @@ class Elastic(ServerBased):
 
     def check(self, workers: int, nodes: int, where: str) -> None:
         if self.moving_rate > workers:
-            fault = f"moving_rate = {self.moving_rate} of {workers} workers goes past the centre"
+            fault = f"moving_rate = {self.moving_rate} with {workers} workers moves past the centre"
             raise InputError(where, fault, f"set it to at most {workers}")
         ServerBased.check(self, workers, nodes, where)  # super() does not know a class with slots
 
@@ -57,9 +57,9 @@ class Elastic(ServerBased):
 def elastic_averaging(plan: Elastic, pool: WorkerPool) -> TrainingLoop:
     """Asynchronous EASGD (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651).
 
-    With alpha = beta / n and d = alpha (x_i - centre): x_i <- x_i - d, centre <- centre + d. So
-    only gradients change the sum of all x_i and the centre. With Nesterov's momentum in the workers
-    it is EAMSGD.
+    With alpha = `moving_rate` / n for n workers, and d = alpha (x_i - centre) for the weights x_i
+    of worker i: x_i <- x_i - d, centre <- centre + d. So only gradients change the sum of all x_i
+    and the centre. With Nesterov's momentum in the workers the method is EAMSGD.
     """
     server, strength = pool.server, plan.moving_rate / len(pool.workers)
 

@@ -24,8 +24,8 @@ from sim.jobs.sharing.workload import Workload
 class Federated(ServerBased):
     """In each round a `fraction` of the available workers train. A worker with the mean share of
     the data makes `period` steps; shares follow a power law with the exponent `unequal`. Workers
-    stay online and offline in turn, for mean times `online` and `offline`. A round ends without the
-    last share `late` of its workers."""
+    stay online and offline in turn, for mean times `online` and `offline`. A round ends without
+    waiting for its last workers; `late` is their share."""
 
     method: Literal["federated"] = "federated"
     period: Count = 1

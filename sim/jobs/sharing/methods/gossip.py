@@ -123,9 +123,9 @@ class Gossip(Sharing):
 def d_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """Average with all neighbours, then step (Lian et al. 2017).
 
-    x_i <- sum_j W_ij x_j - rate g(x_i). With overlap the exchange runs beside the gradient, which
-    the algorithm allows: both start from x_i. Further local steps between averages follow Koloskova
-    et al. 2020 (arXiv 2003.10422).
+    x_i <- sum_j W_ij x_j - rate g(x_i), for the weights x_i of worker i and the mixing weights
+    W_ij. With overlap the exchange runs beside the gradient, which the algorithm allows: both start
+    from x_i. Further local steps between averages follow Koloskova et al. 2020 (arXiv 2003.10422).
     """
     mailboxes, estimates = pool.connect(rendezvous=plan.rendezvous), _estimates(plan, pool)
     neighbours = plan.neighbours(len(pool.workers))
@@ -172,9 +172,9 @@ def _local(plan: Gossip, pool: WorkerPool, worker: Worker) -> LocalPeriods:
 def ad_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """Step, and average with one random neighbour, atomically (Lian et al. 2018).
 
-    The neighbour is not asked and does not stop computing, so its gradient is of weights that have
-    changed since. With overlap the exchange runs beside the gradient. With further local steps it
-    is non-blocking SwarmSGD (Nadiradze et al. 2021, arXiv 1910.12308).
+    The neighbour is not asked and does not stop computing. So its weights have changed when its
+    gradient is ready. With overlap the exchange runs beside the gradient. With further local steps
+    the method is non-blocking SwarmSGD (Nadiradze et al. 2021, arXiv 1910.12308).
     """
     neighbours, estimates = plan.neighbours(len(pool.workers)), _estimates(plan, pool)
 
@@ -223,9 +223,9 @@ def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """Stochastic gradient push (Assran et al. 2019) on the directed exponential graph.
 
     In round k every worker sends half of (x, w) to the worker 2^k places on, keeps the other half
-    and adds the half that arrives; the gradient is taken at z = x / w. With overlap (overlap SGP) a
-    worker waits for the message of the round before, tau = `period` steps ago, and not for the
-    message of this round. The rounding error of a message in fp16 or int8 stays with its sender.
+    and adds the half that arrives. The gradient is taken at z = x / w. With overlap (overlap SGP) a
+    worker does not wait for the message of this round, but for the message that was sent `period`
+    steps ago. The rounding error of a message in fp16 or int8 stays with its sender.
     """
     n, mailboxes = len(pool.workers), pool.connect(rendezvous=plan.rendezvous)
     hops, late = exponential_hops(n), 1 if plan.overlap else 0
@@ -262,7 +262,8 @@ def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
 def in_pairs(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """In every round workers are paired at random; each steps, then averages with its partner.
 
-    Boyd et al. 2006 (randomised gossip), in rounds. One of an odd number of workers has no partner.
+    Boyd et al. 2006 (randomised gossip), in rounds. If the number of workers is odd, a worker is
+    left without a partner in each round.
     """
     mailboxes, estimates = pool.connect(rendezvous=plan.rendezvous), _estimates(plan, pool)
     pairs = [random_pairs(pool, 0)]

@@ -65,9 +65,9 @@ def lock_free(plan: Hogwild, pool: WorkerPool) -> TrainingLoop:
     """Workers read, compute and write without locks (Recht, Re, Wright and Niu 2011).
 
     A step reads the weights once; its write reads and writes them again. So it makes three passes
-    over `touched` x S bytes of the host's memory. All workers share the memory's bandwidth B, so
-    together they make at most B / (3 touched S) steps a second. A read is no snapshot: each of its
-    pieces has the weights of the moment at which it was read.
+    over the share `touched` of the weights' S bytes. All workers share the bandwidth B of the
+    host's memory, so together they make at most B / (3 touched S) steps a second. A read is no
+    snapshot: each of its pieces has the weights of the moment at which it was read.
     """
     size, shared = plan.touched * pool.workers[0].workload.bytes, pool.shared
     assert shared is not None

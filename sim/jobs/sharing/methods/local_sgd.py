@@ -22,9 +22,9 @@ from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """When fragments are averaged: fragment p of P leaves after every step t with t = (p + 1) H / P
-    modulo the `period` H, and is merged `overlap` steps later (Douillard et al. 2025, arXiv
-    2501.18512).
+    """When fragments are averaged. Of P fragments in a `period` of H steps, fragment p leaves after
+    every step t with t = (p + 1) H / P modulo H. It is merged `overlap` steps later (Douillard et
+    al. 2025, arXiv 2501.18512).
 
     P divides H, so at most one fragment leaves at a time. `overlap` is below H, so a fragment has
     come back before it leaves again.

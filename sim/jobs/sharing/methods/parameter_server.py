@@ -165,7 +165,7 @@ def stale_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     server, clocks = pool.server, pool.clocks()
 
     def train(worker: Worker) -> Process:
-        held = -inf  # number of steps whose updates (all workers') this worker's weights have
+        held = -inf  # this worker's weights contain all workers' updates of so many steps
         for step in count():
             yield from worker.wait(clocks.reach(step - plan.bound))
             if not plan.cached or held < step - plan.bound:
@@ -271,8 +271,8 @@ def apply_mean(pool: WorkerPool, gradients: dict[int, Vector]) -> None:
 
 
 class FirstGradients:
-    """The gradients of a round, which is complete when all but `backup` of the workers that are
-    left have added theirs."""
+    """The gradients of a round. The round is complete when all remaining workers but `backup` have
+    added their gradients."""
 
     def __init__(self, pool: WorkerPool, backup: int) -> None:
         self.pool, self.backup = pool, backup

@@ -18,8 +18,8 @@ BACKENDS = {
 
 
 def call(kernel: Attention, device: str) -> Call:
-    """Return a call of torch's scaled_dot_product_attention with the backend that the kernel's name
-    stands for. If the kernel is a backward pass, only this pass is called."""
+    """Return a call of torch's scaled_dot_product_attention. The kernel's name says with which
+    backend. If the kernel is a backward pass, only this pass is called."""
     from torch.nn.functional import scaled_dot_product_attention
 
     random = random_tensors(device, kernel.precision)

@@ -95,8 +95,8 @@ def _rms_norm(x: Any, weight: Any) -> Any:
 
 
 def _gated(x: Any) -> Any:
-    """silu(gate) * up on one tensor that holds both, in two kernels: five passes, and thirteen
-    backward, which join both gradients."""
+    """silu(gate) * up, where one tensor holds both gate and up, in two kernels: five passes. The
+    backward pass makes thirteen, as it also joins the gradients of both."""
     from torch.nn.functional import silu
 
     gate, up = x.chunk(2, -1)
@@ -216,9 +216,9 @@ def _random_indices(count: int, below: int, device: Any) -> Any:
 @dataclass(frozen=True, slots=True)
 class MemoryBoundKind:
     """A kind of memory-bound kernel: its passes over a tensor of rows x `WIDTH`, as `sim.model`
-    counts them, and its torch call of (rows, width, random tensors). `fp32` is set where a GPU
-    keeps fp32 although activations are bf16. One call of an `optimizer` works on all parameters of
-    a rank."""
+    counts them, and its torch call, made from (rows, width, maker of random tensors). `fp32` is set
+    if a GPU keeps the tensor in fp32 although activations are bf16. One call of an `optimizer`
+    works on all parameters of a rank."""
 
     passes: float
     call: Make
