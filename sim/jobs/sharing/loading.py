@@ -12,7 +12,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
 from sim.jobs.sharing import setup as sharing
 from sim.jobs.sharing.learning.tasks import Task
-from sim.jobs.sharing.plan import Sharing
+from sim.jobs.sharing.plan import FP32, Sharing
 from sim.jobs.sharing.scenario import SharingScenario
 from sim.jobs.sharing.server_placement import whole_nodes
 from sim.jobs.sharing.setup import KEEP_SPANS, SharingSetup
@@ -128,7 +128,7 @@ class WorkerSteps:
         plan, topology = self.scenario.sharing, self.topology
         boards = _ranks_of_workers(plan, topology) or topology.gpus
         step = self._step(device or self._among(topology.device, boards), stack)
-        return replace(step, width=self.scenario.sharing.wire_width(step.width))
+        return replace(step, width=FP32) if plan.sends_fp32 else step
 
     def _among(self, device: Device, gpus: int) -> Device:
         """The board (one specimen of `device`) that sets a worker's pace. If workers wait for one

@@ -64,6 +64,10 @@ class Sharing(ABC):
 
     in_step: ClassVar[bool] = False
     """Whether all workers go through each pass together, as synchronised batch norm requires."""
+    sends_fp32: ClassVar[bool] = False
+    """Whether messages hold differences of fp32 master weights, whatever the step's precision
+    (Douillard et al. 2023, algorithm 1). Otherwise they have the precision of the step's weights.
+    """
 
     method: str
     workers: Count | None = None
@@ -127,11 +131,6 @@ class Sharing(ABC):
     def optimizer_elsewhere(self) -> bool:
         """Whether workers have neither an optimizer nor its states."""
         return False
-
-    def wire_width(self, width: float) -> float:
-        """Bytes of an element on the wire: gradients are sent in the precision of the step's
-        weights, whose elements have `width` bytes."""
-        return width
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         """Bytes by part that a GPU with `parameters` parameters keeps for the method beside its

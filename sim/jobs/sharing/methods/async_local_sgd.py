@@ -1,7 +1,7 @@
 """Asynchronous local SGD: a worker makes many steps on its own weights, then updates the server."""
 
 from itertools import count
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sim.config.checked import refuse
 from sim.config.dataclass import dataclass
@@ -19,6 +19,10 @@ class AsyncLocalSGD(ServerBased):
     """A worker makes `period` local steps between updates; with `dynamic` a slower worker makes
     fewer. The server steps by `outer_rate` with the mean of every `buffer` updates, and its
     `outer_momentum` moves the weights at every `delay`-th step."""
+
+    fails_alone: ClassVar[bool] = True
+    merges_late: ClassVar[bool] = True
+    sends_fp32: ClassVar[bool] = True
 
     method: Literal["async_local_sgd"] = "async_local_sgd"
     period: Count = 1
@@ -46,14 +50,6 @@ class AsyncLocalSGD(ServerBased):
         outer = DelayedNesterov(self.outer_rate, self.outer_momentum, self.delay, size)
         return Merging(rule=outer, buffer=self.buffer)
 
-    @property
-    def fails_alone(self) -> bool:
-        return True
-
-    @property
-    def merges_late(self) -> bool:
-        return True
-
     def kept_by_server(self, parameters: float, workers: int) -> dict[str, float]:
         copies = {
             "outer momentum": bool(self.outer_momentum),
@@ -61,11 +57,6 @@ class AsyncLocalSGD(ServerBased):
             "sum in the buffer": self.buffer > 1,
         }
         return {name: FP32 * parameters for name, holds in copies.items() if holds}
-
-    def wire_width(self, width: float) -> float:
-        """Outer gradients are differences of fp32 master weights, whatever the step's precision
-        (Douillard et al. 2023, algorithm 1); a compression sends fewer bytes."""
-        return FP32
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         kept = ServerBased.kept(self, parameters, width, workers)

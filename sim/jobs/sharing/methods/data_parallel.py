@@ -1,7 +1,7 @@
 """torch.nn.DataParallel: one process and one interpreter drive all GPUs of a node."""
 
 from itertools import count
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from sim.config.dataclass import dataclass
 from sim.engine.live_cluster import Process
@@ -17,15 +17,13 @@ from sim.program.causes import DATA
 class DataParallel(Sharing):
     """Has no keys of its own."""
 
+    optimizer_elsewhere: ClassVar[bool] = True
+
     method: Literal["data_parallel"] = "data_parallel"
 
     def __post_init__(self) -> None:
         if self.compression.kind != "none":
             raise ValueError("data_parallel sends gradients as they are; leave compression out")
-
-    @property
-    def optimizer_elsewhere(self) -> bool:
-        return True
 
     def kept_first(self, inputs: float, outputs: float, workers: int) -> dict[str, float]:
         """Bytes of all inputs before they are scattered, and of all outputs gathered for the loss

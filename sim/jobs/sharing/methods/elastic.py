@@ -1,7 +1,7 @@
 """EASGD: workers keep weights of their own, which an elastic force ties to a common centre."""
 
 from itertools import count
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -19,6 +19,8 @@ class Elastic(ServerBased):
     paper described" in tensorflow/contrib/opt/python/training/elastic_average_optimizer.py, which
     also divides it by the period."""
 
+    fails_alone: ClassVar[bool] = True
+
     method: Literal["elastic"] = "elastic"
     period: Count = 1
     moving_rate: Positive = 0.9
@@ -32,10 +34,6 @@ class Elastic(ServerBased):
             fault = f"moving_rate = {self.moving_rate} with {workers} workers moves past the centre"
             raise InputError(where, fault, f"set it to at most {workers}")
         ServerBased.check(self, workers, nodes, where)  # super() does not know a class with slots
-
-    @property
-    def fails_alone(self) -> bool:
-        return True
 
     def averaged(self, workers: int) -> float:
         return 1.0

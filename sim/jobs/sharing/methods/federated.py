@@ -4,7 +4,7 @@ offline and come back."""
 from collections.abc import Iterator
 from itertools import count
 from math import exp
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -27,6 +27,9 @@ class Federated(ServerBased):
     stay online and offline in turn, for mean times `online` and `offline`. A round ends without
     waiting for its last workers; `late` is their share."""
 
+    fails_alone: ClassVar[bool] = True
+    waits: ClassVar[bool] = True  # for the other workers of a round
+
     method: Literal["federated"] = "federated"
     period: Count = 1
     fraction: Annotated[float, Gt(0), Le(1)] = 1.0
@@ -38,14 +41,6 @@ class Federated(ServerBased):
     def __post_init__(self) -> None:
         if bool(self.online) != bool(self.offline):
             raise ValueError("online and offline take turns: give both, or neither")
-
-    @property
-    def fails_alone(self) -> bool:
-        return True
-
-    @property
-    def waits(self) -> bool:
-        return True  # for the other workers of a round
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         kept = ServerBased.kept(self, parameters, width, workers)

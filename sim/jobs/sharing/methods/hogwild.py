@@ -1,7 +1,7 @@
 """Hogwild: the workers of one host read and write weights in its memory, and nobody locks them."""
 
 from itertools import count
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -23,6 +23,10 @@ _PIECES = 4  # pieces in which a worker reads the weights, while other workers w
 class Hogwild(Sharing):
     """A step reads and writes the share `touched` of the weights; it is small for sparse data."""
 
+    waits: ClassVar[bool] = False
+    merges_late: ClassVar[bool] = True
+    optimizer_elsewhere: ClassVar[bool] = True
+
     method: Literal["hogwild"] = "hogwild"
     touched: Annotated[float, Gt(0), Le(1)] = 1.0
 
@@ -32,18 +36,6 @@ class Hogwild(Sharing):
 
     def merging(self, optimizer: Optimizer, size: int) -> Merging:
         return Merging(rule=Steps(optimizer, size))
-
-    @property
-    def waits(self) -> bool:
-        return False
-
-    @property
-    def merges_late(self) -> bool:
-        return True
-
-    @property
-    def optimizer_elsewhere(self) -> bool:
-        return True
 
     def averaged(self, workers: int) -> float:
         return 1.0

@@ -2,7 +2,7 @@
 once or piece by piece."""
 
 from itertools import count
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from sim.collectives.compression import Compression
 from sim.config.bounds import Lt
@@ -64,6 +64,8 @@ class LocalSGD(Sharing):
     SGD).
     """
 
+    sends_fp32: ClassVar[bool] = True
+
     method: Literal["local_sgd"] = "local_sgd"
     period: Count = 1
     outer_rate: Positive = 1.0
@@ -115,11 +117,6 @@ class LocalSGD(Sharing):
     @property
     def calendar(self) -> Calendar:
         return Calendar(period=self.period, fragments=self.fragments, overlap=self.overlap)
-
-    def wire_width(self, width: float) -> float:
-        """Outer gradients are differences of fp32 master weights, whatever the step's precision
-        (Douillard et al. 2023, algorithm 1); a compression sends fewer bytes."""
-        return FP32
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         """Bytes of the weights at the start of the round and of the outer momentum; with overlap
