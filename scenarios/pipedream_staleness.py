@@ -17,7 +17,7 @@ import numpy as np
 
 import sim
 from sim.config.files import atomic_write
-from sim.jobs.sharing.learning.classifiers import Perceptron
+from sim.jobs.sharing.learning.numpy_tasks import Perceptron
 from sim.jobs.sharing.learning.optimizers import Optimizer
 from sim.jobs.sharing.learning.task import LearningTask, Vector
 
@@ -92,7 +92,7 @@ def stale_weights(
     (Narayanan et al. 2019, doi 10.1145/3341301.3359646: d_s = p - s - 1; Narayanan et al. 2021,
     arXiv 2006.09503: d_s = 1). Before the first update all weights are those of the start.
 
-    >>> from sim.jobs.sharing.learning.quadratic import Quadratic
+    >>> from sim.jobs.sharing.learning.numpy_tasks import Quadratic
     >>> rule, task = Optimizer(rate=0.5), Quadratic(size=2, condition=1.0, noise=0.0)
     >>> [weights.tolist() for weights in stale_weights(task, rule, (1, 0), 2)]
     [[0.5, 0.5], [1.0, 0.75]]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.jobs.sharing.learning.quadratic import Quadratic
+from sim.jobs.sharing.learning.numpy_tasks import Quadratic
 from sim.jobs.sharing.merging import DelayCompensated
 from sim.jobs.sharing.methods.parameter_server import ParameterServer
 from sim.jobs.sharing.run import run

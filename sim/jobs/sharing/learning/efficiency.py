@@ -90,7 +90,7 @@ def noise_scale(
         |G|^2 = (n B |g_mean|^2 - B mean |g_i|^2) / (n B - B)
         tr(Sigma) = (mean |g_i|^2 - |g_mean|^2) / (1 / B - 1 / (n B))
 
-    >>> from sim.jobs.sharing.learning.quadratic import Quadratic
+    >>> from sim.jobs.sharing.learning.numpy_tasks import Quadratic
     >>> task = Quadratic(size=4, condition=1.0, noise=0.5)  # tr(Sigma) = 1 and |G|^2 = 4
     >>> round(noise_scale(task, [task.start], 1, workers=200, draws=20).batch, 2)
     0.25

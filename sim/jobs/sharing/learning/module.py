@@ -14,8 +14,7 @@ import numpy as np
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.jobs.sharing.learning.deferred import Gradient, GradientBatch
-from sim.jobs.sharing.learning.draws import Rows, drawn_rows
-from sim.jobs.sharing.learning.task import Vector
+from sim.jobs.sharing.learning.task import Rows, Vector, drawn_rows
 
 _AT_ONCE = 64  # gradients; more of them do not fit the caches of a core
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
+Rows = NDArray[np.int64]  # of a data set
 
 
 class LearningTask(Protocol):
@@ -73,3 +74,27 @@ class NoTask:
 def batch_generator(seed: int, rank: int, step: int) -> np.random.Generator:
     """The random generator that draws the data of a worker's batch in a step."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, rank, step))))
+
+
+class DataSplit(Protocol):
+    """How a task's data are divided among workers."""
+
+    @property
+    def workers(self) -> int: ...
+    @property
+    def unlike(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+
+
+def drawn_rows(order: Rows, split: DataSplit, rank: int, step: int, size: int) -> Rows:
+    """Draw the `size` rows of a worker's step. With chance `unlike` a row is from the worker's own
+    part of `order`, a list in which similar rows are neighbours; otherwise from all rows."""
+    count = len(order)
+    generator = batch_generator(split.seed, rank, step)
+    chosen = generator.integers(0, count, size)
+    if split.unlike:
+        own = (rank % split.workers + generator.random(size)) * count / split.workers
+        mostly = generator.random(size) < split.unlike
+        chosen = np.where(mostly, order[own.astype(int)], chosen)
+    return chosen

@@ -5,14 +5,14 @@ A user's task is an object, or a Python file that makes one.
 
 import os
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from sim.config import reads
 from sim.config.errors import InputError
-from sim.jobs.sharing.learning.classifiers import Logistic, Perceptron
 from sim.jobs.sharing.learning.module import characters, digits, residual
-from sim.jobs.sharing.learning.quadratic import Quadratic
+from sim.jobs.sharing.learning.numpy_tasks import Logistic, Perceptron, Quadratic
 from sim.jobs.sharing.learning.task import LearningTask, NoTask
 from sim.jobs.sharing.tables import Learning
 
@@ -56,29 +56,27 @@ def _made(path: Path, where: str, options: dict[str, Any]) -> Any:
         raise InputError(where, what, _REMEDY) from None
 
 
-_MODULES = {"digits": digits, "residual": residual, "characters": characters}
+_TASKS: dict[str, Callable[..., LearningTask]] = {
+    "quadratic": Quadratic,
+    "logistic": Logistic,
+    "perceptron": Perceptron,
+    "digits": digits,
+    "residual": residual,
+    "characters": characters,
+}
 
 
 def task_of(
     learning: Learning | None, workers: int, *, batch: int, seed: int, own: Task | None = None
 ) -> LearningTask:
     """The task of `workers` workers with batches of `batch` samples; `own` replaces the table's."""
-    common: dict[str, Any] = {"workers": workers, "seed": seed, "batch": batch}
+    asked = Learning() if learning is None else learning
+    options: dict[str, Any] = {"workers": workers, "seed": seed, "batch": batch}
+    options |= {"size": asked.size, "unlike": asked.unlike}
     if own is not None:
-        options = learning or Learning()
-        return own_task(own, size=options.size, unlike=options.unlike, **common)
+        return own_task(own, **options)
     if learning is None or learning.task == "none":
         return NoTask()
-    if learning.task == "logistic":
-        return Logistic(size=learning.size, unlike=learning.unlike, **common)
-    if learning.task == "perceptron":
-        return Perceptron(hidden=learning.size, unlike=learning.unlike, **common)
-    if learning.task in _MODULES:
-        return _MODULES[learning.task](size=learning.size, unlike=learning.unlike, **common)
-    return Quadratic(
-        size=learning.size,
-        condition=learning.condition,
-        noise=learning.noise,
-        unlike=learning.unlike,
-        **common,
-    )
+    if learning.task == "quadratic":
+        options |= {"condition": learning.condition, "noise": learning.noise}
+    return _TASKS[learning.task](**options)

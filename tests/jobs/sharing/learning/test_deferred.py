@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sim.collectives.compression import Compression
-from sim.jobs.sharing.learning.classifiers import Perceptron
 from sim.jobs.sharing.learning.deferred import Deferred, Gradient, GradientBatch
+from sim.jobs.sharing.learning.numpy_tasks import Perceptron
 from sim.jobs.sharing.learning.optimizers import Optimizer
 from sim.jobs.sharing.tables import Fault, Learning
 from tests.jobs.sharing.pools import JITTER, METHODS, outcome

@@ -10,8 +10,8 @@ import sim
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.jobs.sharing.learning.efficiency import Efficiency, efficiency_of, noise_scale
+from sim.jobs.sharing.learning.numpy_tasks import Quadratic
 from sim.jobs.sharing.learning.optimizers import Optimizer
-from sim.jobs.sharing.learning.quadratic import Quadratic
 from sim.jobs.sharing.scenario import SharingScenario
 from sim.jobs.sharing.worker_counts import worker_counts
 

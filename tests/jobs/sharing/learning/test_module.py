@@ -65,7 +65,7 @@ def test_gradients_taken_together_are_torchs_own(name):
 
 
 def task_rows(task: Module, rank: int, step: int):
-    from sim.jobs.sharing.learning.draws import drawn_rows
+    from sim.jobs.sharing.learning.task import drawn_rows
 
     return drawn_rows(task._order, task, rank, step, 16)
 

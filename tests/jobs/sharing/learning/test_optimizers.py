@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from sim.jobs.sharing.learning.classifiers import Logistic, Perceptron
+from sim.jobs.sharing.learning.numpy_tasks import Logistic, Perceptron
 from sim.jobs.sharing.learning.optimizers import Optimizer
 from sim.jobs.sharing.tables import Learning
 from tests.jobs.sharing.pools import outcome, plan
@@ -111,7 +111,7 @@ def test_layers_of_zeros_move_unscaled(rule):
     assert weights == pytest.approx([-0.1, -0.1])
 
 
-@pytest.mark.parametrize("task", [Logistic(size=3), Perceptron(hidden=4)], ids=lambda t: t.name)
+@pytest.mark.parametrize("task", [Logistic(size=3), Perceptron(size=4)], ids=lambda t: t.name)
 def test_layers_of_a_task_are_all_its_weights(task):
     assert sum(prod(shape) for shape in task.shapes) == task.start.size
 

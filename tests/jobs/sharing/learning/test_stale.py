@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from scenarios.pipedream_staleness import stale_weights
-from sim.jobs.sharing.learning.classifiers import Logistic
+from sim.jobs.sharing.learning.numpy_tasks import Logistic, Quadratic
 from sim.jobs.sharing.learning.optimizers import Optimizer
-from sim.jobs.sharing.learning.quadratic import Quadratic
 
 
 def test_without_staleness_it_is_synchronous_training():

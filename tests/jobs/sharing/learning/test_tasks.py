@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from sim.jobs.sharing.learning.classifiers import Logistic, Perceptron
+from sim.jobs.sharing.learning.numpy_tasks import Logistic, Perceptron, Quadratic
 from sim.jobs.sharing.learning.optimizers import Optimizer
-from sim.jobs.sharing.learning.quadratic import Quadratic
 from sim.jobs.sharing.learning.task import LearningTask, NoTask
 
 TASKS: list[LearningTask] = [
     Quadratic(size=6, noise=0.2, unlike=0.5, workers=4),
     Logistic(size=4, samples=400, batch=64),
-    Perceptron(hidden=5, samples=300, batch=64),
+    Perceptron(size=5, samples=300, batch=64),
 ]
 
 
@@ -53,8 +52,8 @@ def test_the_quadratics_optimum_is_known_whatever_the_workers_data():
 
 def test_unlike_data_favour_a_workers_own_labels():
     task = Logistic(size=3, samples=1000, batch=500, unlike=0.9, workers=2)
-    low = task._data.batch(0, 0, 500)[1].mean()
-    high = task._data.batch(1, 0, 500)[1].mean()
+    low = task._batch(0, 0)[1].mean()
+    high = task._batch(1, 0)[1].mean()
     assert low < 0.2 < 0.8 < high
 
 

@@ -9,7 +9,7 @@ from sim.collectives.libraries import backend
 from sim.collectives.schedule import GroupShape
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology
-from sim.jobs.sharing.learning.quadratic import Quadratic
+from sim.jobs.sharing.learning.numpy_tasks import Quadratic
 from sim.jobs.sharing.tables import Fault, StragglerCause
 from sim.jobs.sharing.workload import TimedLayer
 from sim.variability.laws import Constant

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.config.errors import InputError
-from sim.jobs.sharing.learning.quadratic import Quadratic
+from sim.jobs.sharing.learning.numpy_tasks import Quadratic
 from sim.jobs.sharing.run import build
 from sim.jobs.sharing.tables import Learning
 from tests.jobs.sharing.pools import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sim.config.errors import InputError
-from sim.jobs.sharing.learning.quadratic import Quadratic
+from sim.jobs.sharing.learning.numpy_tasks import Quadratic
 from sim.jobs.sharing.run import build
 from sim.jobs.sharing.tables import Learning
 from sim.jobs.sharing.workload import Workload

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sim.engine.routes import Regions
-from sim.jobs.sharing.learning.quadratic import Quadratic
+from sim.jobs.sharing.learning.numpy_tasks import Quadratic
 from sim.jobs.sharing.tables import Fault, Learning, StragglerCause
 from sim.variability.laws import Constant
 from tests.jobs.sharing.pools import JITTER, QUADRATIC, STEP, outcome, trained

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.jobs.sharing.learning.quadratic import Quadratic
+from sim.jobs.sharing.learning.numpy_tasks import Quadratic
 from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.tables import StragglerCause
 from sim.jobs.sharing.workload import Workload

@@ -12,7 +12,7 @@ from sim import run
 from sim.collectives.compression import Compression
 from sim.config.errors import InputError
 from sim.engine.routes import Regions
-from sim.jobs.sharing.learning.quadratic import Quadratic
+from sim.jobs.sharing.learning.numpy_tasks import Quadratic
 from sim.jobs.sharing.methods.local_sgd import Calendar
 from sim.jobs.sharing.run import build
 from tests.jobs.sharing.pools import (
