@@ -22,14 +22,14 @@ folder `claims`, if it has this function. The folder's module `kind` has
   each stage, with their calls). `sim explain` asks for both if the kind's answer is a `Result`;
 - optionally `advice` (changes of a script, `sim.results.by_line`), which `--advise` tries, and
   `moves` (other worlds, batches and shardings of a recorded step), which `sim plan` ranks;
-- optionally `together(setups)`: the `Figures`, by number, of the setups that are cheaper to play
-  together;
+- optionally `together(setups)`: the `Figures` of the setups that are cheaper to play together, by
+  their places in `setups`;
 - optionally `traffic` (bytes on each link, for a setup whose `program` raises `InputError`);
 - optionally `by_line` (seconds and memory by line of a script), `seeded` (the scenario with another
   seed, None if it draws nothing) and `document` (the document of a claimed file);
 - `LACKS`, the error message for a missing function: its fault and its remedy.
 
-A folder itself may have `adopt` (settings with which scenarios use what a Python file adds).
+A folder itself may have `adopt`, which adds a user's Python file and returns settings that use it.
 """
 
 import copy
@@ -99,13 +99,13 @@ class Setup(Protocol):
 
 
 class WithoutProgram:
-    """A base class of setups that no plan lays out and whose work is no program that repeats."""
+    """A base class of setups without a plan, whose work is not a program that repeats."""
 
     job: ClassVar[None] = None
 
     @property
     def program(self: Setup) -> Program:
-        """Raises `InputError`: the work is not known before it is done."""
+        """Raises `InputError`: nobody knows the work before it is done."""
         raise InputError(self.name, *_module(self).LACKS)
 
 
@@ -163,15 +163,15 @@ def refuse_without(ability: str, scenario: BaseScenario) -> None:
 
 
 def traffic(setup: Setup) -> "tuple[float, dict[Link, float]]":
-    """The mean seconds of a unit of work, and the bytes that the unit puts on each link. Asked for
-    setups without a program that repeats. Raises `InputError` if the kind has no `traffic`."""
+    """The mean seconds of a unit of work, and the bytes that the unit puts on each link. It serves
+    setups whose work is not a program. Raises `InputError` if the kind has no `traffic`."""
     return cast("tuple[float, dict[Link, float]]", _ability(setup, "traffic")(setup))
 
 
 def speeds(setup: Setup, *, many: bool = False) -> Speeds:
     """A setup's step time as a function of the speeds of resources. `many` compiles the step, which
-    pays for many columns of factors. Raises `InputError` for a setup without a step, or with a step
-    that cannot be compiled."""
+    saves time for many columns of factors. Raises `InputError` for a setup without a step, or with
+    a step that cannot be compiled."""
     return cast(Speeds, _ability(setup, "speeds")(setup, many=many))
 
 
@@ -440,10 +440,10 @@ def cluster_scenario(
 
 
 def _changed(scenario: BaseScenario, settings: Mapping[str, Any]) -> BaseScenario:
-    """A scenario object with settings applied, as to the document that describes it."""
+    """A scenario object with settings applied, as they would be to the document of a file."""
     if not settings:
         return scenario
-    from sim.config.as_table import table_of  # which scenarios of files do not need
+    from sim.config.as_table import table_of  # not needed for scenarios from files
 
     own = [key for key in settings if head_of(key) not in FILES]
     document = table_of(scenario, own)

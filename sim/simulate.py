@@ -41,7 +41,7 @@ LACKS = (
     "has no script: a plan lays it out",
     "leave out --advise: `sim explain` tries changes of the plan",
 )
-_OF_PASS, _HELD = 1e-4, 2.5e3  # s and bytes of each pass of each rank that is played by itself
+_OF_PASS, _HELD = 1e-4, 2.5e3  # s and bytes for each pass of an unfolded rank
 
 
 def set_up(scenario: Scenario, *, task: Any = None, brief: bool = False) -> PlanSetup:
@@ -91,9 +91,9 @@ def _fixed_orders(job: Job) -> Iterable[tuple[str, Program]]:
 
 
 def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
-    """The figures, by number, of the setups whose steps can be played without a clock. Steps of
-    equal structure are played together."""
-    from sim.engine.replay.together import runs  # which only several steps need
+    """The figures of the setups whose steps can be played without a clock, by their places in
+    `setups`. Steps of equal structure are played together."""
+    from sim.engine.replay.together import runs  # only needed for several steps
 
     began = time.perf_counter()
     found: dict[int, Figures] = {}
@@ -175,7 +175,7 @@ def speeds(setup: PlanSetup, *, many: bool = True) -> "Split":
     """The step time as a function of the speeds of kernels, host, latencies and links. The columns
     of one compiled replay answer all speeds. Raises `InputError` for a step that cannot be
     replayed."""
-    from sim.uncertainty.draws import by_cause, split  # compiles columns, which few ask for
+    from sim.uncertainty.draws import by_cause, split  # compiles columns; few jobs need them
 
     return split(setup.machine, setup.program, by_cause)
 

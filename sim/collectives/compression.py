@@ -61,7 +61,7 @@ class Compression:
       as Streaming DiLoCo's outer gradients; Douillard et al. 2025), `onebit` (a sign
       for each element and the means of both signs; Seide et al. 2014).
     - `topk`: the largest elements, a share `ratio` of all, with indices of 4 bytes (Aji and
-      Heafield 2017). `randomk`: as many, at indices that workers draw from one seed, not sent.
+      Heafield 2017). `randomk`: as many, at indices that all workers draw from the same seed.
     - `powersgd`: two factors of rank `rank` of every layer's matrix (Vogels et al. 2019); a matrix
       that is not larger than its factors is sent as it is.
 

@@ -11,9 +11,9 @@ from sim.config.units import InSI
 
 
 def table_of(thing: Any, keys: Collection[str]) -> dict[str, Any]:
-    """The values of a dataclass that are not at their defaults, as the table of a file, from which
-    `validate` makes an equal dataclass. Inner dataclasses are tables where dotted `keys` lead into
-    them."""
+    """A dataclass as the table of a file, without values that are at their defaults. `validate`
+    makes an equal dataclass from the table. Inner dataclasses are tables where dotted `keys` lead
+    into them."""
     kind: Any = type(thing)
     inline, table = inline_field(kind), dict[str, Any]()
     for field in fields(thing):

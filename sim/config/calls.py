@@ -1,5 +1,5 @@
-"""Calls by people: names and plain values of arguments are checked before anything is done, and a
-mistake is one line, as for a file."""
+"""Checks of calls from Python: unknown arguments and values of wrong types are refused before any
+work, with a message of one line, as for a file."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -54,7 +54,7 @@ def checked_call(function: Callable[..., T], name: str) -> Callable[..., T]:
 
 
 def _accepted(value: Any, kind: Any, name: str, key: str) -> Any:
-    """A value that fits its annotation, or that such a text means. Raises `InputError`."""
+    """A value that fits its annotation; a text may stand for it. Raises `InputError`."""
     if isinstance(value, str) and not _fits(value, kind):
         value = import_module("sim.config.meant").read(value, kind, name, key)
     if get_origin(kind) is Literal and value not in get_args(kind):
@@ -116,7 +116,7 @@ def _shape(known: Any) -> str:
 
 
 class Named(type):
-    """The class of dataclasses that raise `InputError` for unknown and missing fields."""
+    """The metaclass of dataclasses that raise `InputError` for unknown and missing fields."""
 
     def __call__(cls: Any, *args: Any, **kwargs: Any) -> Any:
         known, needed = _fields(cls)

@@ -79,8 +79,8 @@ def has_unit(hint: Any, symbols: Container[str] = EXAMPLES) -> bool:
 
 
 def structure(thing: Any) -> Any:
-    """The values of a dataclass; a rate or a time is replaced by whether it is nonzero. Dataclasses
-    within the dataclass are treated alike."""
+    """The values of a dataclass; for a rate or a time, only whether the value is nonzero. Inner
+    dataclasses are treated in the same way."""
     if not is_dataclass(thing):
         return thing
     kind: Any = type(thing)
@@ -150,7 +150,7 @@ def altered(thing: T, changes: Mapping[str, Any], where: str) -> T:
 
 
 def refuse(table: object, why: str, *keys: str) -> None:
-    """Raise `ValueError` for keys that are not at their defaults but "would `why`"."""
+    """Raise `ValueError` for a key that is not at its default: "KEY would WHY, or leave it out"."""
     known = table.__dataclass_fields__  # type: ignore[attr-defined]
     for key in keys:
         if getattr(table, key) != known[key].default:

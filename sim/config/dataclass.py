@@ -1,4 +1,4 @@
-"""The standard library's dataclass, but frozen dataclasses are quicker to define and to make.
+"""A replacement for the standard `dataclass` that defines and makes frozen dataclasses faster.
 
 Each start of the command defines some two hundred dataclasses. The standard decorator compiles six
 functions for each, which takes as long as loading numpy. Here only `__init__` is compiled; all
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(kind: type | None = None, /, **options: bool) -> Any:
-        """Like `dataclasses.dataclass`: frozen classes compare, hash, print and pickle as there.
-        Classes with other options than `_OWN` are left to the standard decorator."""
+        """Like `dataclasses.dataclass`, with the same comparison, hash, text and pickle of frozen
+        classes. The standard decorator makes classes with other options than `_OWN`."""
         if not options.get("frozen") or not options.keys() <= _OWN:
             return dataclasses.dataclass(kind, **options)
         return partial(_frozen, **options) if kind is None else _frozen(kind, **options)
@@ -61,7 +61,7 @@ def _lies_in(written: Any, made: Any, member: Any) -> None:
     names = getattr(getattr(member, "__code__", None), "co_freevars", ())
     if "__class__" in names:
         cell = member.__closure__[names.index("__class__")]
-        if cell.cell_contents is written:  # another class where the method is borrowed from it
+        if cell.cell_contents is written:  # a method borrowed from another class has that class
             cell.cell_contents = made
 
 

@@ -33,7 +33,7 @@ def fault_of(value: float) -> str:
     """
     try:
         number = float(value)
-    except OverflowError:  # of whole numbers
+    except OverflowError:  # a whole number too large for a float
         number = float("inf") if isinstance(value, float) else 2 * MOST
     if not isfinite(number):
         return "is not a finite number"

@@ -60,7 +60,7 @@ class _Open:
         self.bar.refresh(None if self.words is None else self.words())
 
 
-_under_way: list[_Open] = []  # the last of them is shown, or moves the bar of the one above
+_under_way: list[_Open] = []  # the last work is shown, or moves the bar of the work above it
 
 
 def silence() -> None:
@@ -190,7 +190,7 @@ class _Bar:
         self._shown: Any = None
 
     def update(self, amount: float) -> None:
-        self.n = min(self.n + amount, self._style.get("total") or inf)  # shares add up to some more
+        self.n = min(self.n + amount, self._style.get("total") or inf)  # shares may add up to more
         if self._shown is not None:
             self._shown.update(self.n - self._shown.n)
         elif time.monotonic() >= self._began + self._style.get("delay", _TICK):

@@ -96,7 +96,7 @@ class Tagged:
         return self.of_file(Path(value))
 
     def left(self, old: Any, new: Any) -> Collection[str]:
-        """The keys that the dataclass of an old value has but that of the new value lacks."""
+        """The keys of the old value's dataclass that the new value's dataclass lacks."""
         if not all(isinstance(own, str) and own in self.choices for own in (old, new)):
             return ()
         before, now = (annotations_of(self.choices[own]) for own in (old, new))
@@ -110,16 +110,16 @@ class Tagged:
 
 
 class Choice:
-    """Marks a key whose new value leaves behind keys of its table that belong to the old value:
-    `left` gives them for the old and the new value."""
+    """Marks a key whose value decides which other keys its table may have. From an old and a new
+    value, `left` finds the keys that belong only to the old value."""
 
     def __init__(self, left: Callable[[Any, Any], Collection[str]]) -> None:
         self.left = left
 
 
 def chosen_anew(kind: Any, document: dict[str, Any], key: str, value: Any) -> None:
-    """Remove from a document of dataclass `kind` what another `value` of a dotted key leaves
-    behind."""
+    """Remove the keys of a document of dataclass `kind` that no longer belong in it when a dotted
+    key takes a new `value`."""
     name, _, last = key.partition(".")
     table = document.get(name)
     if isinstance(table, dict) and (
@@ -131,7 +131,7 @@ def chosen_anew(kind: Any, document: dict[str, Any], key: str, value: Any) -> No
 
 
 def _choice(table: Any, key: str) -> tuple[Callable[[Any, Any], Collection[str]], Any] | None:
-    """If a key of an annotated table is a choice, what it leaves behind, and its default."""
+    """The function `left` and the default of a key that decides which keys a table may have."""
     if tagged := tagged_in(table):
         return (tagged.left, tagged.default) if key == tagged.tag else None
     shape = _dataclass_in(table)
@@ -561,8 +561,8 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def meant(word: str, known: Sequence[str]) -> str:
-    """A question with known words that the user may have meant, those that begin with `word` in any
-    case first; empty where none is similar.
+    """A question with known words that the user may have meant; empty where no word is similar.
+    Words that begin with `word`, in any case, come first.
 
     >>> meant("dgx-h100", ["dgx-2h-v100", "dgx-h100-ndr"]), meant("dgx-h10", ["dgx-2h-v100"])
     ("did you mean 'dgx-h100-ndr'?", "did you mean 'dgx-2h-v100'?")

@@ -73,7 +73,7 @@ def _each(whole: Account, before: Account, more: int) -> Account:
 
 
 def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) -> None:
-    """Move to the stragglers the bubble of each role beyond its bubble on a healthy machine.
+    """Count as stragglers' time the part of a role's bubble that a healthy machine does not have.
 
     `healthy` are the same roles' accounts on a machine where nothing is slow.
     """

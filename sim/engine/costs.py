@@ -21,7 +21,7 @@ from sim.program.operations import Collective, Segment, Work
 Losses = Mapping[str, float]
 """Shares of their pace that kernels lose, by class."""
 
-MOST = 0.5  # the share that a memory-bound kernel loses to a kernel that wants all bandwidth, too
+MOST = 0.5  # the share that a memory-bound kernel loses to another that needs all bandwidth
 
 
 def losses(device: Device, *, ctas: int, moved: float) -> Losses:

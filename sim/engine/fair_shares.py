@@ -22,7 +22,7 @@ Loads = tuple[tuple[int, float], ...]
 
 class Share:
     """`size` equal flows, each with the rate `fair` (B/s), which is at most `limit`. A byte of a
-    flow puts bytes on each link as `loads` say. Shares are settled in the order of `order`. The
+    flow puts bytes on each link as `loads` say. Shares get their rates in the order `order`. The
     link `narrowest` has the `lowest` level; the other links' levels are at least `second`."""
 
     __slots__ = ("fair", "limit", "loads", "lowest", "narrowest", "order", "second", "size")
@@ -110,7 +110,7 @@ class FairShares:
         return min([self.capacity[link] / load for link, load in loads])
 
     def settle(self) -> list[Share]:
-        """Settle all rates, and return the shares whose rates may have changed, by `order`."""
+        """Give all shares their fair rates; return the shares with changed rates, by `order`."""
         dirty, level = self._dirty, self._level
         left = _MOST * len(self.capacity)
         fullest = [(level[link], link) for link in dirty]  # a level changes when its link is popped
@@ -129,7 +129,7 @@ class FairShares:
                 before = share.fair
                 self._moved(share, link, old, new)
                 if self._limit(share):
-                    slower = share.fair < before  # links that are not full then stay so
+                    slower = share.fair < before  # if slower, links with room keep their room
                     for other, _ in share.loads:
                         if (
                             other not in dirty

@@ -64,8 +64,8 @@ def memory_curve(
 def drawn(
     stage: int, step: Levels, starts: Floats, ends: Floats, fragmented: float = 0.0
 ) -> MemoryCurve:
-    """The curve of operations with these levels, which begin and end then (s). None is drawn before
-    an earlier one."""
+    """The curve of operations with these levels, from `starts` to `ends` (s). No operation is drawn
+    before an earlier operation of the program."""
     starts = np.maximum.accumulate(starts)
     ends = np.clip(ends, starts, np.append(starts[1:], np.inf))
     times = np.concatenate(([0.0], np.column_stack((starts, ends)).ravel()))

@@ -50,7 +50,7 @@ class FlowPlay:
         self._bytes = [0.0] * len(graph.src)
         self._waiting: list[tuple[float, int]] = []  # messages in their delay
         self._snapshots: list[tuple[int, float, Floats]] = []
-        self._periods: dict[int, float] = {}  # number of rounds -> seconds of the last so many
+        self._periods: dict[int, float] = {}  # seconds of the last n rounds, by n
         self._groups()
 
     def _by_source(self, run: Run) -> Sends:

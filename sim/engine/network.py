@@ -50,7 +50,7 @@ class Network:
         self._watching: list[list[Callable[[Any], Any]]] = [[] for _ in capacities]
 
     def idle(self, links: Iterable[int]) -> bool:
-        """Whether no flow is on these links, and no computation with traffic there watches."""
+        """Whether no flow is on these links and no computation watches them."""
         on, watching, ahead = self.shares.on, self._watching, self._ahead
         for link in links:
             if on[link] or watching[link] or self._is_on_its_way(ahead[link]):

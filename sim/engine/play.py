@@ -39,7 +39,7 @@ def play(
     and otherwise takes the clock; "replay" raises `InputError` instead of taking the clock.
     """
     if engine not in ENGINES:
-        raise InputError("engine", f"{engine!r} is not one", nearest(engine, ENGINES))
+        raise InputError("engine", f"no engine is named {engine!r}", nearest(engine, ENGINES))
     record = _played(program, Folding(program, machine, unfold=unfold), engine)
     if (base := program.base) is not None:
         fewer = _played(base, Folding(base, machine, unfold=unfold), engine)

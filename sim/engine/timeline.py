@@ -112,7 +112,7 @@ def _rows(span: Span) -> Iterator[tuple[Cause, float, float, bool, tuple[int, in
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rate:
-    """A rate over the step: each of the `values` holds from the same place of `times` (s) on.
+    """A rate over the step: value i of `values` holds from moment i of `times` (s) on.
 
     `of` names the measured quantity, `unit` its unit. The rate belongs to one `role`, or to the
     whole machine (None).

@@ -98,7 +98,7 @@ class Device(metaclass=Named):
     `lanes` are the integer lanes of an SM. `interference` is the share of speed that kernels lose
     beside a tensor-parallel collective, whose CTAs occupy SMs and memory bandwidth. `beside` is the
     share of its ports' bandwidth that a collective keeps while kernels run beside it.
-    `link_bandwidth` is that of all its links, each way. `draw` lowers the clock of products until
+    `link_bandwidth` is the rate of all links, each way. `draw` lowers the clock of products until
     `power` is met; without `draw`, the clock is full. `boards` is the number of devices that wait
     for one another: products run as on the slowest of them. `host` is the factor on launch times of
     a processor with which the device is sold. `profile` names measured times in
@@ -264,8 +264,8 @@ def load(name: str, *, where: str = "command line") -> Device:
 
 
 def nearest(name: str, memory: float) -> str | None:
-    """The device file whose first word is in the driver's `name`. Of several, the best is one whose
-    last word is there too, then an SXM board, then the nearest `memory` (bytes). None if none fits.
+    """The device file whose first word is in the driver's `name`, or None. Of several files, those
+    whose last word is also there come first, then SXM boards, then the nearest `memory` (bytes).
 
     >>> nearest("NVIDIA A100-SXM4-80GB", 84.9e9), nearest("NVIDIA H100 80GB HBM3", 85.0e9)
     ('a100-80gb-sxm', 'h100-80gb-sxm')

@@ -1,5 +1,5 @@
 """Which kernels does a model run, and what does it keep?
 
-A model is a row of blocks; a block lists operators, which have kernels forward and for both
-gradients. It goes when every model is captured from its script.
+A model is a row of blocks. A block lists operators, with kernels for the forward pass and for both
+gradients. This folder can be deleted when every model is captured from its script.
 """

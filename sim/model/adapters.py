@@ -1,4 +1,4 @@
-"""Fine-tuning by low-rank adapters: frozen operators, some of which have an adapter beside."""
+"""Fine-tuning by low-rank adapters: frozen operators, some of which have an adapter beside them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,8 +18,8 @@ def fine_tuned(operators: list[Operator], run: Execution) -> list[Operator]:
 
 def _frozen(operator: Operator) -> Operator:
     """An operator with frozen weights: nothing is computed, kept or sent for their gradients. The
-    backward pass also runs through operators below the first adapter, which a real run skips; they
-    are a layer at most."""
+    backward pass also runs through operators below the first adapter (at most a layer), although a
+    real run skips them."""
     return replace(
         operator,
         weight_gradient=(),
@@ -35,8 +35,8 @@ def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
     """Yield the adapter of a linear layer, if the layer has one. An adapter is two narrow products,
     A and B, in the precision of activations. Their result is multiplied by alpha / rank and added
     to the layer's output in five passes over the output (NeMo, nemo/collections/llm/peft/lora.py,
-    LoRALinear.forward). The backward pass scales the output's gradient and adds the adapter's
-    gradient of the input to the layer's. Tensor-parallel ranks hold shares of A and of B and sum up
+    LoRALinear.forward). The backward pass scales the output's gradient, and adds the gradients of
+    the input from adapter and layer. Tensor-parallel ranks hold shares of A and of B and sum up
     the result of A. The adapter keeps its input for A; the frozen layer keeps none. With dropout
     the adapter keeps the mask and the result of dropout instead. Dropout is a kernel each way that
     reads and writes the input and the mask."""

@@ -11,8 +11,8 @@ from sim.model.tensor_parallel import column_linear, row_linear
 
 
 def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
-    """Return projection in, arrangement, norms, rotation, core and projection out. `normed` says
-    that a norm stands right in front of the projection in."""
+    """Return the projection to Q, K and V, their copies, norms and rotation, the core, and the
+    output projection. `normed` says that a norm stands right in front of the first projection."""
     if run.shape.latent:
         from sim.model import latent_attention
 
@@ -38,8 +38,8 @@ def core(run: Execution) -> Operator:
 
 
 def cores(run: Execution) -> tuple[Operator, ...]:
-    """Return the core, after an operator that gathers the other ranks' keys and values where both
-    passes share one gathering."""
+    """Return the core. If both passes share one gather of the other ranks' keys and values, the
+    gather is an operator in front of the core."""
     if run.sharding.ring == 1:
         return (core(run),)
     from sim.model.context_parallel import gathered
@@ -189,7 +189,7 @@ _MASK_LAUNCHES = 8
 
 def arrange(run: Execution) -> Operator:
     """Return the copies of Q, K and V into tensors of their own, and of K and V into a joint one
-    (nanotron, models/llama.py); without `layout_copies` those of queries, if any."""
+    (nanotron, models/llama.py). Without `layout_copies` only queries are copied, if at all."""
     if not run.fusion.layout_copies:
         return _copied_queries(run)
     copied = float(run.mixed + run.rows * 2 * (run.kv_width + run.value_width))

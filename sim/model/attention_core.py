@@ -114,7 +114,7 @@ def _softmax_passes(run: Execution, *, backward: bool) -> tuple[int, int]:
 
 
 def _fused_softmax(run: Execution) -> bool:
-    """Whether the fused kernel takes these scores: 4 | b a and s <= 2048.
+    """Whether the fused kernel takes these scores: 4 divides batch x heads, and s <= 2048.
 
     Megatron-LM, megatron/model/fused_softmax.py, is_kernel_available.
     """

@@ -67,7 +67,7 @@ class Block:
 class Again(NamedTuple):
     """A layer's part in recomputation: the layer runs again alone, as the rule says, with other
     layers as a unit, or not at all. The layer that `begins` a unit keeps its input. `unit` has the
-    kinds of a unit's layers, at the unit's last layer, before whose backward pass they run again.
+    kinds of a unit's layers if this layer is its last, before whose backward pass the unit runs.
     """
 
     way: Literal["alone", "in a unit", "not"] = "alone"

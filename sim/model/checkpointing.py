@@ -14,7 +14,7 @@ Saved = Literal["mm", "attention", "reduce_scatter"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """The operators that run `again`, by their names or those of their modules; "full" means all.
+    """The operators that run `again`, by names of operators or modules; "full" means all.
 
     Results that `saves` names are kept, so their operators do not run again. The exception is every
     `again_mm`-th matrix product of a layer (torchtitan's selective recomputation by operator).

@@ -90,7 +90,7 @@ def _kernels(run: Execution, *, backward: bool) -> Iterator[Attention]:
 
 
 def _kernel(run: Execution, q: int, kv: int, *, causal: bool, backward: bool) -> Attention:
-    """Return one attention kernel, to which documents and chunks of a sequence are sequences."""
+    """Return one attention kernel; it treats documents and chunks as sequences of their own."""
     model, ulysses, pieces = run.shape, run.sharding.ulysses, run.shape.pieces
     return Attention(
         name="attention grad" if backward else "attention",

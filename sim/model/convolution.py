@@ -81,7 +81,7 @@ class Convolutional:
         return chosen.outputs * (chosen.pooled or chosen.size) ** 2 * width
 
     def pulled(self, batch: int) -> "Convolutional":
-        """Return the whole network, all of which a worker holds while servers keep its weights."""
+        """Return the whole network: a worker holds all of it while servers keep its weights."""
         return self
 
     def check(self, precision: str, device: str) -> None:

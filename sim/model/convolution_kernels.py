@@ -16,7 +16,7 @@ from sim.model.fusion import Layout
 from sim.model.kernels import BYTES, Gemm, MemoryBound, Precision
 
 # Rates of fp32 kernels relative to cuBLAS, from a trace of ResNet-50 on V100 (docs/kernels.md).
-# Winograd's F(2 x 2, 3 x 3) multiplies 2.25 times less (Lavin and Gray 2016, section 4.1).
+# Winograd's F(2 x 2, 3 x 3) has 1 / 2.25 of the multiplications (Lavin and Gray 2016, section 4.1).
 WINOGRAD, DIRECT = 1.8, 0.85
 
 # Passes forward and backward, from traces of ResNet-50 on V100, A100. Batch norm reads x (backward
@@ -163,7 +163,7 @@ def batch_norm(
 
 
 def together(products: Sequence[Convolution]) -> Convolution:
-    """Return the gradients in `products` as one batch of products with the first one's shape."""
+    """Return the gradients in `products` as one batch of products of the first product's shape."""
     first, count = products[0], len(products)
     if count == 1:
         return first

@@ -11,7 +11,7 @@ from sim.program.operations import Collective
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 OperatorClass = Literal["product", "low_product", "attention", "other"]
-"""Classes of kernels that take the host different seconds; operands of low products have eight or
+"""Classes of kernels with different seconds of the host; operands of low products have eight or
 four bits."""
 
 BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp4": 0.5}
@@ -257,7 +257,7 @@ class Overlap:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
     """The wait for the fullest rank of a group. It lasts as long as the `fullest` rank's kernels
-    take beyond this rank's `own` kernels, which are items of the row themselves."""
+    take beyond this rank's `own` kernels. The row of items also holds the `own` kernels."""
 
     own: tuple[Kernel, ...]
     fullest: tuple[Kernel, ...]

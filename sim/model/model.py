@@ -26,7 +26,7 @@ class Numerics:
     norm_epsilon: Positive | None = None
 
 
-MOST_LAYERS = 10_000  # a hundred times what has been trained
+MOST_LAYERS = 10_000  # a hundred times as many as in trained models
 FORM = 'write it like "3 dense, 58 experts"'
 
 

@@ -141,7 +141,7 @@ def tensor_collective(
     return Collective(kind=kind, axes=axes, bytes=size, name=name, cause=TENSOR, quiet=quiet)
 
 
-# Libraries whose backward norms have a CTA for each SM (ln_bwd_kernel, 132 of 128 threads on H800:
+# Libraries whose backward norms have a CTA for each SM (ln_bwd_kernel, 132 CTAs on H800:
 # traces/deepseek; apex contrib/csrc/layer_norm, from which TransformerEngine's norms come).
 _ONE_WAVE = ("transformer-engine", "apex-fast")
 

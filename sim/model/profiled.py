@@ -69,7 +69,7 @@ class Profiled:
         return self.layers[layer].activation / self.batch
 
     def pulled(self, batch: int) -> "Profiled":
-        """Return the whole model, all of which a worker holds while servers keep its weights."""
+        """Return the whole model: a worker holds all of it while servers keep its weights."""
         return self
 
     def check(self, precision: str, device: str) -> None:

@@ -40,8 +40,8 @@ def load(name: str, *, where: str = "command line") -> Model:
 
 
 def settled(model: Model, keys: Iterable[str]) -> Model:
-    """Return the model without the notes that ask for keys (such as `model.seq`) in `keys`, which
-    the user has set."""
+    """Return the model without notes that ask the user to set a key (such as `model.seq`), if the
+    key is in `keys`."""
     ours = {f"model.{key}" for key in keys}
     open_ = [note for note in model.notes if not (asked := _asked(note)) or asked - ours]
     return model.changed(notes=tuple(open_))

@@ -1,9 +1,9 @@
 """Recomputation: which operators of a layer run again before its backward pass, and which tensors
 are kept.
 
-An operator reads the result of an earlier operator, and keeps that result or its own. Between a
-maker and its readers lies a single tensor. It is kept where the backward pass or a repeated
-operator reads it, unless its maker runs again, too. All else follows from makers and readers.
+An operator reads the result of an earlier operator, and keeps that result or its own. A tensor has
+a maker (the operator that makes it) and readers. It is kept if the backward pass or an operator
+that runs again reads it, unless its maker runs again, too.
 """
 
 from collections import defaultdict

@@ -47,7 +47,7 @@ class Recurrence(Gemm):
         return matrix[::-1] if self.backward else matrix
 
     def _fronts(self) -> Iterator[tuple[int, int]]:
-        """Yield pairs: a number of layers that run at once, and in how many rounds they do. With
+        """Yield pairs: a number of layers that run at once, and the number of such rounds. With
         two directions a layer needs all steps of the layer below, so only one layer runs at once.
         """
         if self.batch > 1:

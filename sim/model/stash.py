@@ -35,7 +35,7 @@ class Stash:
 
     def __post_init__(self) -> None:
         if not self.lossless and self.bits == 32:
-            raise ValueError("neither lossless nor narrower values; set bits = 16, or leave it out")
+            raise ValueError("neither lossless nor narrower values; set bits = 16, or no stash")
 
 
 class Map(NamedTuple):

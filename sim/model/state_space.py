@@ -172,7 +172,7 @@ class _Mixer:
         if own.rule != "mamba":
             return
         if run.tp > 1:
-            raise InputError("plan", f"tp = {run.tp}: Mamba's steps are not known divided",
+            raise InputError("plan", f"tp = {run.tp}: how ranks divide Mamba's steps is not known",
                              "set tp = 1")  # fmt: skip
         few = own.rank + 2 * own.state
         yield column_linear(run, "mixer steps", (few,), inputs=self.inner)

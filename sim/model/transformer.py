@@ -179,7 +179,7 @@ class Transformer(Model):
         if self.chunk and self.seq > self.chunk and self.seq % self.chunk:
             raise ValueError(f"chunk = {self.chunk} does not divide seq = {self.seq}")
         if self.documents and self.chunk:
-            fault = f"documents = {self.documents} and chunk = {self.chunk}: a sequence has one"
+            fault = f"documents = {self.documents}, chunk = {self.chunk}: a sequence has only one"
             raise ValueError(f"{fault}; leave one of them out")
         if self.documents and self.attention == "standard":
             raise ValueError(

@@ -1,5 +1,5 @@
 """How does a plan become a program?
 
-Ranks are digits of a mesh; passes of a schedule are operations: the blocks and their
-surroundings. This folder goes when every job is captured from its script.
+Ranks are points of a mesh. A schedule orders passes, and passes consist of operations. This folder
+can be deleted when every job is captured from its script.
 """

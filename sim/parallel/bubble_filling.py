@@ -1,4 +1,4 @@
-"""Weight gradients put where a pipeline would wait: an order of F and I becomes one of F, I and W.
+"""Fills waits in an order of forward passes (F) and input gradients (I) with weight gradients (W).
 
 No other pass waits for a weight gradient, so it runs where it does least harm (Qi et al. 2023,
 arXiv 2401.10241, section 3.1): while its stage would otherwise wait long enough for an input, and

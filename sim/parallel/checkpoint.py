@@ -72,7 +72,7 @@ class Copies:
     def to_host(self) -> tuple[Copy, ...]:
         """The copies from the devices to the hosts' memory."""
         if not (links := _to_host(self.topology)):
-            fault = f"are copied to hosts, of which {self.topology.name} says nothing"
+            fault = f"are copied to hosts, but {self.topology.name} does not describe its hosts"
             raise InputError(f"{self.name}, checkpoints", fault, "add a [host] table")
         return (self._copy(links),)
 

@@ -1,4 +1,4 @@
-"""Which blocks each stage holds: the model's row cut by the plan's word or the stack's way."""
+"""Which blocks each stage holds: the model's row of blocks, cut as the plan or the stack says."""
 
 from collections.abc import Sequence
 from itertools import accumulate

@@ -247,7 +247,7 @@ def replicated(job: Job, parameters: Parameters) -> bool:
 
 
 def sharded(job: Job, parameters: Parameters) -> bool:
-    """Whether ZeRO has ranks to shard the states of any of these parameters among."""
+    """Whether ZeRO shards the states of any of these parameters over several ranks."""
     return bool(job.plan.zero) and any(state_axes(job.plan, group) for group in parameters)
 
 

@@ -162,7 +162,7 @@ def by_cost(
 def by_threshold(
     layers: int, stages: int, chunks: int = 1, *, head: float = 0.0, embedding: float = 0.0
 ) -> Split:
-    """nanotron's split: a chunk is closed by the first block that takes the running cost past it.
+    """nanotron's split: a chunk ends with the block that takes the running cost past its share.
 
     Blocks are embedding, layers, final norm and head; chunk i of n ends with the block after which
     the summed cost exceeds (i+1)/n of the whole. So early chunks get the remaining layers. Source:
@@ -185,7 +185,7 @@ def by_threshold(
         place += cost > running[-1] * ((place + 1) / pieces)
     counts = [places[1:-2].count(piece) for piece in range(pieces)]
     if places[-1] != pieces - 1:
-        fault = f"the head fills chunk {places[-1]} of {pieces} alone, the last ones stay empty"
+        fault = f"the head alone fills chunk {places[-1]} of {pieces}, later chunks stay empty"
         raise InputError(WHERE, fault, 'use fewer stages, or balance = "cost"')
     return _split(counts, layers)
 

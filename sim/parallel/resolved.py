@@ -115,17 +115,17 @@ def _check_optimizer(plan: Plan, where: str) -> None:
     optimizer = optimizers.of(plan.optimizer, where=where)
     if plan.moments != "fp32" and not optimizer.takes_moments:
         fault = (
-            f"moments = {plan.moments!r}, but {plan.optimizer!r} keeps none of a width to choose"
+            f"moments = {plan.moments!r}, but the states of {plan.optimizer!r} have a fixed width"
         )
         raise InputError(where, fault, "leave it out")
 
 
 def _check_graphs(plan: Plan, where: str) -> None:
     if WHOLE in plan.cuda_graph and len(plan.cuda_graph) > 1:
-        fault = f"cuda_graph = {[*plan.cuda_graph]}: {WHOLE} is all there is"
+        fault = f"cuda_graph = {[*plan.cuda_graph]}: {WHOLE} already contains all passes"
         raise InputError(where, fault, f'set cuda_graph = ["{WHOLE}"]')
     if "moe_preprocess" in plan.cuda_graph and "moe_router" not in plan.cuda_graph:
-        fault = "cuda_graph of moe_preprocess goes on from that of moe_router"
+        fault = "cuda_graph: the graph of moe_preprocess continues the graph of moe_router"
         raise InputError(where, fault, "name moe_router too")
 
 
@@ -141,7 +141,7 @@ def _check_sharding(plan: Plan, where: str) -> None:
         raise InputError(where, fault, "set zero = 1, or dp_replicate = 2 to sum encoded shares")
     if plan.no_sync and plan.zero < 2:
         fault = "no_sync without sharded gradients"
-        raise InputError(where, fault, "leave it out: those wait for the last micro-step")
+        raise InputError(where, fault, "leave it out: gradients then wait for the last pass anyway")
     if (plan.reshard == "near") != (plan.size("dp_hpz") > 1):
         fault = "reshard = 'near' and the axis dp_hpz need each other"
         raise InputError(where, fault, "set axes = { dp_hpz = 2 } and reshard, or leave out both")
@@ -198,7 +198,7 @@ def check_used(plan: Plan, where: str) -> None:
 
 def _sizes(plan: Plan) -> Iterator[Fault]:
     alone = plan.pp == 1 and plan.schedule not in ("1f1b", "none")
-    fault = f"schedule = {plan.schedule!r} with pp = 1: a single stage passes to none"
+    fault = f"schedule = {plan.schedule!r} with pp = 1: a single stage sends nothing on"
     yield alone, fault, "set pp > 1 or leave it out"
     fault = f"drains = {plan.drains} with pp = 1: there is no pipeline"
     yield plan.pp == 1 and plan.drains > 1, fault, "set pp > 1 or leave it out"
@@ -206,9 +206,9 @@ def _sizes(plan: Plan) -> Iterator[Fault]:
     fault = f"context = {plan.context!r}, but no axis divides the sequence"
     yield plan.context is not None and whole, fault, "set cp > 1 or leave it out"
     single = plan.degree(dividing("batch", "sequence")) == 1
-    fault = "gradients are compressed between replicas, of which there is one"
+    fault = "gradients are compressed between replicas, but there is only one replica"
     yield plan.gradients is not None and single, fault, "leave gradients out"
-    fault = "activations are compressed between stages, of which there is one"
+    fault = "activations are compressed between stages, but there is only one stage"
     yield plan.activations is not None and plan.pp == 1, fault, "leave activations out"
     counted = (
         plan.account_for_embedding_in_pipeline_split or plan.account_for_loss_in_pipeline_split

@@ -41,8 +41,8 @@ class Entry:
     backward pass. `searched` looks for an order for the times of passes and messages and a number
     of microbatches; `order` is used while these times are unknown. If the pipeline does not drain
     between steps, `versions` gives the number of versions of its weights that a stage keeps, for
-    (stage, stages, microbatches); the last gradients of a step come one update less than this
-    number late. `exchange` is how the schedule's runtime hands over activations
+    (stage, stages, microbatches); the last gradients of a step are late by this number of updates
+    less one. `exchange` is how the schedule's runtime hands over activations
     (`sim.program.program`), if it differs from the stack's. `sim plan` tries a schedule that is not
     `usual` only if it is named.
     """

@@ -111,7 +111,7 @@ def _places(rows: Sequence[Sequence[Cell]], where: str) -> Places:
     held = Counter(piece for place in places for piece in place)
     alike = len({len(place) for place in places}) == len(set(held.values())) == 1
     if not alike or sorted(held) != list(range(len(held))) or len(held) % len(rows):
-        fault = "does not give every stage the same number of pieces of the model, each as often"
+        fault = "does not give each stage equally many pieces, and each piece equally many stages"
         raise InputError(where, fault, "number the pieces from 0 along the model")
     copies = Counter(places)
     if any(copies[place] != held[place[0]] for place in places):

@@ -35,7 +35,7 @@ class Checks:
     other ranks one after the other. Two all-gathers then compare the calls that the ranks are about
     to make. All of it runs by Gloo over TCP, so the time grows with the ranks and not with the
     bytes, and devices keep running. Messages between two ranks are not checked. `measured` are bus
-    bandwidths of jobs with these checks; they tell such jobs from jobs without.
+    bandwidths of jobs with these checks, by which such jobs are recognised.
 
     >>> Checks(node=0.25, network=0.5).seconds(8, 8)
     6.0

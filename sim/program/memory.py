@@ -1,8 +1,8 @@
 """Use of a rank's memory by operations: bytes that stay, and the highest level meanwhile.
 
 Both are counted by part ("activations", "gradients", ...), relative to the level before the
-operation. So operations in a row compose. The peak of two operations is the higher of the first
-one's peak and, above the bytes that the first one leaves, the second one's peak.
+operation. So operations in a row compose. The peak of two operations is the larger of two numbers:
+the first operation's peak, and the bytes that it leaves plus the second operation's peak.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

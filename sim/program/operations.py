@@ -44,7 +44,7 @@ class Collective:
     `stages` restricts a group along `pp` (the tied embedding lives on the first and the last
     stage). A `quiet` collective does not slow the kernels beside it, since copy engines or a few
     SMs move it. An all-to-all of `routed` items sends one copy of an item to every node that the
-    item has to reach; the node passes it on. Its `bytes` are the bytes of one copy of a rank's
+    item has to reach; the node passes it on. `bytes` then are the bytes of one copy of a rank's
     items. The tensor may also be cut into `times` pieces, which equal collectives send one after
     the other. Kernels run `beside` the collective for this many seconds, in which it has only a
     share of its ports (`Device.beside`) unless it is quiet.
@@ -253,7 +253,7 @@ class Compute:
     """Run `work` on the compute stream once all operations named in `after` are done.
 
     `sync` makes the host wait for the device at the end of the work (a loss that is printed, an
-    overflow check). `name` tells the operations of a pass apart; it is empty for the last one.
+    overflow check). `name` tells the operations of a pass apart; the last one's is empty.
     """
 
     name: str

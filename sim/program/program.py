@@ -108,7 +108,7 @@ class Stage:
 
     @cached_property
     def end_totals(self) -> tuple[float, float]:
-        """Resident bytes, and the peak of the closing above what the passes leave."""
+        """Resident bytes, and the peak of `closing` above the bytes that the passes leave."""
         return sum(self.resident.values()), self.closing.memory.highest
 
 
@@ -160,7 +160,7 @@ class Program:
     """One step; `mesh` gives the axis sizes, fastest varying first.
 
     Operations on one stream run in order; `after` names operations of the same stage. Names are
-    unique within a stage. If stages end a step `apart`, no stage waits for another one, and each
+    unique within a stage. If stages end a step `apart`, no stage waits for other stages, and each
     stage begins the next step as soon as it is done. A step then takes as long as the slowest
     stage takes from its first pass on. A stage's wait before its first pass overlaps the step
     before.

@@ -16,8 +16,8 @@ class Routed:
 
     With `groups` of targets, `limit` of the groups are chosen first, and then targets in the chosen
     groups (DeepSeek-AI 2024, arXiv 2412.19437, section 2.1.2, node-limited routing). With
-    `in_turn`, an item takes the targets that follow those of the item before: with k choices, item
-    t takes t k to t k + k - 1.
+    `in_turn`, items take the targets one after the other: with k choices, item t takes targets t k
+    to t k + k - 1.
 
     Each copy of an item has `item` bytes; with `summed`, copies are added up on their way back. The
     kernels that pass copies on run on `sms` SMs; 0 means that SMs are no limit.

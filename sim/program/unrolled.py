@@ -58,7 +58,7 @@ class _Writer:
         yield from ((operation, None) for operation in self.own.beside)
 
     def _settled(self, operation: Operation) -> Operation:
-        """An operation whose name is already unique in the step, with `after` as names."""
+        """An operation whose name is already unique in the step, with plain names in `after`."""
         after = tuple(name for cause in operation.after for name in self._name(cause))
         return _named(operation, operation.name, after)
 

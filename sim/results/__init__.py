@@ -1,4 +1,4 @@
 """What is the answer of a simulation?
 
-An answer has fields, derived values, and the inputs that it is for. It cannot be deleted.
+An answer has fields, derived values, and its inputs. This folder cannot be deleted.
 """

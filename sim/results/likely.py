@@ -103,7 +103,7 @@ class Pace:
     false, the job does not fit into memory. `watts` is the mean draw of a device; None is unknown.
 
     `alone` workers may fail independently. A fault on any of `gpus_of_one` GPUs stops a worker: its
-    own GPUs and its servers' GPUs. It then repeats `at_risk` seconds: on average, half a round.
+    own GPUs and its servers' GPUs. The worker then repeats `at_risk` seconds (mean: half a round).
     """
 
     topology: Topology

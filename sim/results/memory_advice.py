@@ -26,7 +26,7 @@ def memory_line(result: Result) -> str:
     or with tp = 8, it fits`.
     """
     if result.fits is None:
-        return "Memory of the fullest GPU: unknown, nothing in the recording says it"
+        return "Memory of the fullest GPU: unknown, as the recording does not say it"
     parts = dict(result.memory_per_gpu)
     sizes = f"{human_bytes(parts.pop('total'))} of {human_bytes(result.capacity)}"
     if result.fits:

@@ -99,7 +99,7 @@ def _check_network(model: Model, plan: Plan, topology: Topology, where: str) -> 
     """Refuse settings for transformers in other models, and settings for convolutions."""
     if plan.stash is not None and not model.feature_maps:
         fault = (
-            "stash is how convolutional networks keep feature maps, which this model has none of"
+            "stash is how convolutional networks keep feature maps, but this model has no such maps"
         )
         raise InputError(where, fault, "leave it out, or set recompute")
     if model.divided:
@@ -114,7 +114,7 @@ def _check_network(model: Model, plan: Plan, topology: Topology, where: str) -> 
         key = "activations" if plan.activations else "lora" if plan.lora else "optimizer"
         fault = f"{key} of layers that are no transformer's are not known"
         raise InputError(where, fault, f"leave {key} out")
-    topology.device.peak_rate(plan.precision)  # refuses what the device does not have
+    topology.device.peak_rate(plan.precision)  # refuses a precision that the device lacks
     model.check(plan.precision, topology.device.name)
 
 

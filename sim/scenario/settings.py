@@ -121,8 +121,8 @@ def split_key(key: str) -> tuple[str, str, str]:
         remedy = in_table(key, FILES) or nearest(head, list(FILES))
         raise InputError("change", f"unknown key {key!r}", remedy)
     if rest == "name" and head in ("device", "stack", "topology"):
-        fault = f"{key}: measured runs and profiles are found by it"
-        raise InputError("change", fault, f"take another one with {head} = NAME")
+        fault = f"{key}: measured runs and profiles are found by this name"
+        raise InputError("change", fault, f"name another {head} instead: {head} = NAME")
     owner, prefix = FILES[head]
     return owner, prefix, rest
 

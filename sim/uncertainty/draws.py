@@ -109,10 +109,8 @@ def _device(compute_class: ComputeClass, program: Program, stage: int) -> Floats
     for cause, seconds in compute_class.parts:
         for kind, share in mix(program, stage, cause).items():
             if kind not in KINDS:
-                fault = (
-                    f"its layers were {kind} as a whole: there is nothing known of their kernels"
-                )
-                raise InputError("this step", fault, "ask of a model whose layers are described")
+                fault = f"its layers were {kind} as a whole, so their single kernels are unknown"
+                raise InputError("this step", fault, "ask about a model whose layers are described")
             found[KINDS.index(kind)] += share * seconds
     return found
 

@@ -70,7 +70,7 @@ def work_of(model: Model | None) -> Work:
 
 
 FOLDER = "topologies/validated"
-_ROWS_OF_USUAL = 2.0  # rows of a campaign for which the usual scale counts: assumed
+_ROWS_OF_USUAL = 2.0  # the usual scale counts as much as so many rows of a campaign: assumed
 _FEW = 3  # rows; no more than these show no scale
 _UNKNOWN = 0.1  # the usual scale if nothing at all was measured: assumed
 # Variance of the estimated location of n errors of scale s by Student's t with nu degrees of

@@ -38,8 +38,8 @@ MOST_WARNINGS = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTime:
     """Shares of a step's kernel seconds by source. `outside` has, by kernels' names, the first size
-    outside of the measured range, the longest kernels first. Their seconds count as the model's, by
-    which a profile extrapolates."""
+    outside of the measured range, the longest kernels first. Their seconds count as the model's,
+    because a profile extrapolates by the model."""
 
     shares: dict[str, float]
     outside: dict[str, str] = field(default_factory=dict)
@@ -90,7 +90,7 @@ def _kernels(job: Job) -> "Counter[Kernel]":
 Seconds = defaultdict[str, float]
 Residuals = list[tuple[str, float]]
 
-_USUAL = 2.0  # measured shapes or sizes for which the usual error of a class counts: assumed
+_USUAL = 2.0  # the usual error of a class counts as much as so many measured shapes: assumed
 _LEAST_BIAS = -0.99  # of a profile that predicts almost no time
 
 

@@ -239,7 +239,7 @@ def test_the_clock_that_was_asked_for_says_so():
 
 def test_an_unknown_engine_names_a_known_one():
     program, on = on_dgx(QUIET)
-    with pytest.raises(InputError, match=r"'clok' is not one.*'clock'"):
+    with pytest.raises(InputError, match=r"no engine is named 'clok'.*'clock'"):
         play(program, on, engine="clok")  # type: ignore[arg-type]
 
 

@@ -153,7 +153,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], words: str) -> None:
 
 def test_context_parallelism_is_refused() -> None:
     flash = replace(T5, positions="rotary", attention="flash")
-    with pytest.raises(InputError, match="cp = 2: attention to an encoder is not known divided"):
+    with pytest.raises(InputError, match="how ranks divide attention to an encoder is not known"):
         block("decoder", run(flash, cp=2))
 
 

@@ -205,7 +205,7 @@ def test_what_is_not_modelled_is_said() -> None:
         (
             "llama4-scout",
             {"moe_layers": [0, 48]},
-            "moe_layers names layer 48, but they are 0 to 47",
+            "moe_layers names layer 48, but layers are 0 to 47",
         ),
         ("gemma-3", {"layer_types": [["full_attention"]] * 26}, "is no list of texts or numbers"),
         ("llama", {"num_attention_heads": 0}, "num_attention_heads = 0 is no positive whole"),
@@ -224,7 +224,7 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it_and_said() -> None:
     config = CASES["gemma-3-4b"]["config"]
     whole = described(config)
     assert (whole["vocab"], whole["heads"], whole["kv_heads"], whole["head"]) == (262208, 8, 4, 256)
-    assert "left out, as transformers has it: vocab_size = 262,208" in whole["notes"][0]
+    assert "absent, so transformers' defaults hold: vocab_size = 262,208" in whole["notes"][0]
     full = described(config | {"text_config": config["text_config"] | {"num_attention_heads": 16}})
     assert full["heads"] == 16
     assert "num_attention_heads" not in full["notes"][0]
@@ -259,7 +259,7 @@ def test_a_config_of_text_and_images_has_its_language_model() -> None:
     text = {key: value for key, value in CASES["gemma-3"]["config"].items() if key != "model_type"}
     whole = described({"model_type": "gemma3", "text_config": text, "vision_config": {}})
     assert whole["layers"] == text["num_hidden_layers"]
-    assert "of gemma3 the language model is taken" in whole["notes"][-1]
+    assert "only the language model of gemma3 is taken" in whole["notes"][-1]
     with pytest.raises(InputError, match="without text_config"):
         described({"model_type": "gemma3"})
 

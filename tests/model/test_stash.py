@@ -95,8 +95,8 @@ def test_a_vgg_layer_before_a_pooling_keeps_bits_and_places_and_what_pooling_mak
 
 @pytest.mark.parametrize(
     ("model", "said"),
-    [("gpt2-124m", "keep feature maps, which this model has none of"),
-     ("gnmt-v100", "keep feature maps, which this model has none of")],
+    [("gpt2-124m", "keep feature maps, but this model has no such maps"),
+     ("gnmt-v100", "keep feature maps, but this model has no such maps")],
 )  # fmt: skip
 def test_models_without_feature_maps_are_refused(model, said):
     with pytest.raises(InputError, match=said):

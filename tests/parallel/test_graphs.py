@@ -149,8 +149,8 @@ def test_megatron_adds_the_biases_of_experts_in_fp32_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("graphs", "message"),
     [
-        (["full_iteration", "attn"], "full_iteration is all there is"),
-        (["moe_preprocess"], "goes on from that of moe_router"),
+        (["full_iteration", "attn"], "full_iteration already contains all passes"),
+        (["moe_preprocess"], "continues the graph of moe_router"),
         (["atn"], "cuda_graph"),
     ],
 )

@@ -39,9 +39,9 @@ def test_passes_that_pytorch_overlaps_are_two_in_a_row_and_marked():
         ("0F0 0X0", 'line 1: "0X0" is not an action'),
         (f"0F{'9' * 5000}", "is not an action"),
         ("0F 0B0", "'0F' names no microbatch"),
-        ("0F0 0B0\n2F0 2B0", "does not give every stage the same number of pieces"),
-        ("0F0 0B0 1F0 1B0\n2F0 2B0", "does not give every stage the same number of pieces"),
-        ("0F0 0B0\n0F1 0B1", "each as often"),
+        ("0F0 0B0\n2F0 2B0", "does not give each stage equally many pieces"),
+        ("0F0 0B0 1F0 1B0\n2F0 2B0", "does not give each stage equally many pieces"),
+        ("0F0 0B0\n0F1 0B1", "each piece equally many stages"),
         ("0F0 1F0 0B0 1B0\n1F1 2F1 1B1 2B1\n2F0 0F1 2B0 0B1", "some of their pieces in common"),
     ],
 )

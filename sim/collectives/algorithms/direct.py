@@ -25,7 +25,7 @@ def all_gather(ranks: int) -> CollectiveSchedule:
 
 
 def reduce_scatter(ranks: int) -> CollectiveSchedule:
-    """Each rank sends every other rank that rank's part: T = alpha + (n-1)/n S/B."""
+    """Each rank sends each part to the rank that reduces it: T = alpha + (n-1)/n S/B."""
     rounds = [_pairs(ranks, reduce=True)]
     return schedule("reduce_scatter", ranks, ranks, rounds)
 

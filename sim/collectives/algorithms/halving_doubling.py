@@ -1,9 +1,9 @@
 """Recursive halving and doubling: distances of 1, 2, 4, ... instead of one neighbour.
 
 Thakur, Rabenseifner and Gropp 2005, "Optimization of collective communication operations in
-MPICH", for powers of two. For other numbers of ranks, it is the circulant pattern of Bruck et al.
+MPICH", for powers of two. Other numbers of ranks take the circulant pattern of Bruck et al.
 1997, run backwards for the reduction (Traeff 2023, "Optimal, non-pipelined reduce-scatter and
-allreduce algorithms"). Both need ceil(log2 n) rounds and (n-1)/n S bytes.
+allreduce algorithms"). Both need ceil(log2 n) rounds and (n-1)/n S bytes. Symbols: see `direct`.
 """
 
 from collections.abc import Iterator
@@ -163,7 +163,7 @@ def _sent(kind: CollectiveKind, ranks: int) -> Iterator[tuple[int, int, float]]:
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """t ceil(log2 n) rounds, with t = 2 for all-reduce, else 1. The floor(log2 g) shortest
-    distances stay in a node; if ranks send around in one direction, one distance fewer does."""
+    distances stay in a node; if ranks send around in one direction, one distance fewer stays."""
     n, turns = shape.ranks, 2 if kind == "all_reduce" else 1
     rounds = len(distances(n))
     near = rounds if shape.nodes == 1 else shape.evenly("halving_doubling").bit_length() - 1

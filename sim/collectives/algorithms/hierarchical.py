@@ -1,8 +1,8 @@
 """Hierarchical: rings inside the nodes, and rings between them, one for each slot.
 
 This is the two-level scheme of BlueConnect (Cho et al. 2019) and, for all-to-all, of NVIDIA's PXN
-(NCCL 2.12). Data that cross the network are cut into as many parts as a node has members, and all
-parts move at once. Rank r is slot r mod g of node r // g; N nodes have g members each.
+(NCCL 2.12). Data for the network are cut into a part for each member of a node; all parts move at
+once. Rank r is slot r mod g of node r // g; N nodes have g members. T, S, B, n: see `direct`.
 """
 
 from sim.collectives.algorithms import direct, ring

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def loads(routed: "Routed", shape: GroupShape) -> LevelLoads:
-    """Port and NIC bytes for each byte of a rank's items, on m nodes of g of the n ranks.
+    """Port and NIC bytes for each byte of a rank's items, with n ranks on m nodes of g ranks.
 
-    An item reaches r(n) ranks, and 1/g of these are the relay: r(n) (g-1)/g copies pass the
-    relay's port. It reaches r(m) nodes, 1/m of them the sender's: g r(m) (m-1)/m leave a node.
+    An item reaches r(n) ranks (`Routed.reached`). A relay is 1/g of these, so r(n) (g-1)/g copies
+    pass its port. The item reaches r(m) nodes, 1/m of them its own: g r(m) (m-1)/m leave a node.
     """
     n, m, g = shape.ranks, shape.nodes, shape.per_node
     port = routed.reached(n) * (g - 1) / g

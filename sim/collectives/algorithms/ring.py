@@ -1,7 +1,7 @@
 """Ring: every rank communicates with its two neighbours only.
 
 Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations";
-NCCL also calls the pipelined chain for broadcast and reduce a ring.
+NCCL also calls the pipelined chain for broadcast and reduce a ring. Symbols: see `direct`.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Double binary tree: two trees, each for half of the data, whose inner ranks are disjoint.
 
 Sanders, Speck and Traeff 2009, "Two-tree algorithms for full bandwidth broadcast, reduction and
-scan". NCCL has such trees between nodes since 2.4 (Jeaugey 2019), with a chain inside each node.
+scan". NCCL has such trees between nodes since 2.4 (Jeaugey 2019). T, S, B, alpha: see `direct`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -145,7 +145,7 @@ def segments(size: float, ranks: int, largest: float) -> int:
 def _loads(call: CollectiveCall, both: float, name: str) -> tuple[LevelLoads, int, str]:
     """Bytes for each byte of the call, dependent rounds (turns of a ring), and the algorithm."""
     if name == "nvls":
-        raise refused(call, name, "is a switch's, of which Gloo knows nothing")
+        raise refused(call, name, "runs in a switch, which Gloo does not use")
     nics = call.interconnect.nic_share(call.shape.per_node) / (call.interconnect.nic_bandwidth or 1)
     loads, rounds, own = _usual(call.kind, call.shape, both, int(nics))
     if name in (AUTO, own):

@@ -130,7 +130,7 @@ class NodeConstants:
 
     `launch` is the time of a kernel that moves nothing. `ring`, `tree`, `nvls`, `nvls_tree` and
     `peer` are fractions of the line rate in the Simple protocol; other protocols keep `keeps`
-    (`tree_keeps`) of them. `relay` is the fraction of kernels that pass routed items on (default:
+    (`tree_keeps`) of them. `relay` is the fraction for kernels that pass routed items on (default:
     `peer`); `relays` describes such kernels where their SMs limit them. `touch` counts the reads
     and writes of a ring member's own part of the buffer, in bytes sent for each byte of that part.
     `all_to_all` describes all-to-alls where they were measured; otherwise they are like `peer`.
@@ -358,7 +358,7 @@ def _reduced_in_switch(call: CollectiveCall) -> bool:
 
 
 def _costs(nccl_call: NcclCall, name: str) -> Iterator[CallCost]:
-    """Costs of an algorithm; one that NCCL does not have is assumed to be as efficient as rings."""
+    """Costs of an algorithm; an algorithm that NCCL lacks is assumed as efficient as rings."""
     if nccl_call.call.kind in _OF_PEERS:
         yield _peer(nccl_call, name)
     elif name == "nvls":

@@ -48,7 +48,7 @@ class Xla:
         if call.algorithms not in ((), (AUTO,)):
             raise refused(call, call.algorithms[0], "XLA takes its own way through a torus")
         if shape.per_node > 1 and not interconnect.torus:
-            fault = "the xla backend knows chips in a torus, and these are not"
+            fault = "the xla backend needs chips in a torus, which this cluster lacks"
             raise InputError("topology, backend", fault, 'set backend = "nccl"')
         dims = spanned(interconnect.torus, -(-shape.per_node // interconnect.cores))
         turns = 2 if kind == "all_reduce" else 1

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class CabledNetwork(ClusterNetwork, ABC):
-    """Vertices (nodes, or routers that nodes hang on) joined by cables that are told apart.
+    """Vertices (nodes, or routers with nodes) joined by cables, each of which is a link of its own.
 
     Routes are deterministic and minimal; regular patterns compute them from the vertices' numbers.
     """

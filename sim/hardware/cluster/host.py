@@ -28,7 +28,7 @@ class Host:
     256-byte packets with 28 bytes of framing, sequence number, header and check sums (PCI Express
     base specification, chapters 2 and 3), less flow control. `memory` and `memory_bandwidth` (reads
     and writes together, as STREAM measures them) are the node's; `read` and `write` are the
-    bandwidths of its NVMe drives. `latency` is that of one copy (cudaMemcpyAsync, pinned memory).
+    bandwidths of its NVMe drives. `latency` is the time of an empty copy (cudaMemcpyAsync, pinned).
     The process of each device keeps one of the `cores` (0: unknown) busy. With `gpudirect`,
     messages to other nodes pass a device's own PCIe link on their way to the NIC at its switch.
     """
@@ -52,7 +52,7 @@ class Host:
         if self.generation and self.generation not in _LANES:
             raise ValueError(f"generation = {self.generation} of PCIe; known are 3 to 6")
         if self.gpudirect and self.devices_per_link > 1:
-            raise ValueError("gpudirect is of devices with a link each: set devices_per_link = 1")
+            raise ValueError("gpudirect needs a link for each device: set devices_per_link = 1")
 
     def bandwidth_of(self, kind: str) -> float:
         """B/s of a link of this kind, headers counted; the number of cores for "cores".

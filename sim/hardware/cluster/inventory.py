@@ -1,6 +1,6 @@
 """Which links a cluster has: all of them, whether it has a certain link, or a text for a person.
 
-A job that needs more devices than a cluster has is refused with the numbers of devices that do.
+A job that needs more devices than a cluster has is refused; the message names possible numbers.
 """
 
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def summary(cluster: Placement) -> str:
 
 
 def too_few(cluster: Placement, gpus: int, whole: int) -> InputError:
-    """The refusal of a job with more GPUs than the cluster has; `whole` nodes' GPUs would do."""
+    """The refusal of a job with more GPUs than the cluster has; `whole` GPUs would be enough."""
     fault = f"{gpus:,} GPUs of a cluster that has {cluster.size:,}"
     like = f'a topology with like = "{cluster.name}" and gpus = {whole}'
     remedy = f"use at most {cluster.size}, set topology.gpus = {whole}, or write {like}"

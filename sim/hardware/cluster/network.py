@@ -55,9 +55,9 @@ NetworkKind = Literal[
 class ClusterNetwork:
     """The network between nodes: the keys of every shape, and the methods that shapes implement.
 
-    `bandwidth` is that of one NIC (of one cable where nodes are cabled to each other) in each
-    direction, `latency` that from node to node through one switch (over one cable), `efficiency`
-    the share of payload in the bytes on the wire. `algorithm` is used for collectives of groups on
+    `bandwidth` is the rate of one NIC (of one cable where nodes are cabled to each other) in each
+    direction. `latency` is the time from node to node through one switch (over one cable), and
+    `efficiency` the share of payload on the wire. `algorithm` is used for collectives of groups on
     several nodes, instead of the library's own choice. `measured` holds bandwidths of collectives
     on this network; `sim.collectives.interconnect` derives the network's state from them.
     """
@@ -117,7 +117,7 @@ class ClusterNetwork:
 
     @property
     def stretch(self) -> float:
-        """The distance between two nodes over the difference of their numbers."""
+        """The distance between two nodes, divided by the difference of their numbers."""
         return 1.0
 
     def pod_of(self, node: int) -> int:

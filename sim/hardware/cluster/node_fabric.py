@@ -19,10 +19,10 @@ Torus = tuple[tuple[int, int], ...]
 class NodeFabric:
     """The inside of a node: the keys of every fabric, and the methods that fabrics implement.
 
-    `bandwidth` is the total that one device can send (and receive), `latency` that from device to
-    device (through the switch, or over one cable), `efficiency` the share of payload in the bytes
-    on the wire. `algorithm` is used for collectives within a node, instead of the library's own
-    choice.
+    `bandwidth` is the total that one device can send (and receive). `latency` is the time from
+    device to device (through the switch, or over one cable), and `efficiency` the share of payload
+    in the bytes on the wire. `algorithm` is used for collectives within a node, instead of the
+    library's own choice.
     """
 
     title: ClassVar[str]

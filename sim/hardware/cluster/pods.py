@@ -40,8 +40,8 @@ class SwitchedNetwork(ClusterNetwork):
         super().check(nodes, slots)
         if self.nics > slots:
             raise ValueError(
-                f"network.nics = {self.nics} for {slots} GPUs a node, each of which uses one; "
-                "count those of one GPU as one NIC with the bandwidth of all"
+                f"network.nics = {self.nics} for {slots} GPUs a node, but a GPU uses only one NIC; "
+                "count all NICs of a GPU as one NIC with their total bandwidth"
             )
         if len(self.nic_of_slot) not in (0, slots):
             raise ValueError(f"nic_of_slot needs {slots} entries, one for each slot")
@@ -220,7 +220,7 @@ class PodNetwork(SwitchedNetwork):
 
     def above(self, source: int, target: int, whole: int) -> float:
         tiers = self.tiers(whole)
-        tiers = tiers[1:] if self.cabled else tiers  # the links of a route have the rest
+        tiers = tiers[1:] if self.cabled else tiers  # a route's own links count the first tier
         tiers = tuple(size for size in tiers if not self.has_pods or size != self.nodes_per_pod)
         return 2.0 * self.hop * sum(source // size != target // size for size in tiers)
 
@@ -258,7 +258,7 @@ class PodNetwork(SwitchedNetwork):
         if self.routing == "adaptive":
             return 0
         _, _, node, nic, _ = flow
-        target = node if self.rails else node * self.nics + nic  # a leaf of a rail has one NIC each
+        target = node if self.rails else node * self.nics + nic  # a rail has one NIC of each node
         hashed = _hash((self.seed, *flow)) if self.hashed else target
         cable = hashed % self.uplinks
         dead = {cable for leaf, cable in self.down if leaf in (here, there)}

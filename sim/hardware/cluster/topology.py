@@ -91,7 +91,7 @@ class Topology(Placement):
         """
         if gpus > self.size:
             whole = -(-gpus // self.gpus_per_node) * self.gpus_per_node
-            self._changed(gpus=whole)  # refuses what its network cannot join
+            self._changed(gpus=whole)  # refuses more nodes than its network can join
             from sim.hardware.cluster import inventory
 
             raise inventory.too_few(self, gpus, whole)

@@ -115,7 +115,7 @@ def _gemm(row: CsvRow) -> Gemm:
         n=n,
         k=k,
         batch=batch,
-        precision=row["precision"],  # type: ignore[arg-type]  # an unknown one is never asked for
+        precision=row["precision"],  # type: ignore[arg-type]  # may be one that no kernel has
         accumulate=_true(row["accumulate"]),
     )
 

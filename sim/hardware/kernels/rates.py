@@ -30,15 +30,15 @@ TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (6
 # Numbers of CTAs that may share a product's k (split-k), and the shortest share of k that is used.
 SPLITS, SHORTEST_SPLIT = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128), 256
 
-# A product that multiplies about as long as it reads waits for each in turn. A norm of this order
-# joins the two times; it fits best of 2 to 12 on A100, H100 and B200 (docs/kernels.md).
+# A product whose multiplications take about as long as its reads waits for both in turn. A norm of
+# this order joins the two times; it fits best of 2 to 12 on A100, H100, B200 (docs/kernels.md).
 ORDER = 4
 
 
 # Strided batches of matrices whose rows do not begin at multiples of 16 bytes run without tensor
 # cores (NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core Requirements"), at a
 # quarter of their 16-bit rate (V100 white paper, table 1: 31.4 of 125 TFLOP/s; A100 white paper,
-# table 4: 78 of 312). In bloom_a100_tuning.csv heads of size 150 cost 20 % of a step, of 144 none.
+# table 4: 78 of 312). In bloom_a100_tuning.csv heads of 150 cost 20 % of a step, heads of 144 none.
 ALIGNED, MISALIGNED = 8, 0.25  # elements, share of the rate
 
 
@@ -80,7 +80,7 @@ class GemmRates:
     single products keep if their rows do not begin at multiples of 16 bytes, as with a vocabulary
     that is not padded; `gathered` is this share for products whose operands do not lie along k.
     `bandwidth` is the share of the data sheet's memory bandwidth at which operands are read, by
-    default that of `[stream]`.
+    default the share in `[stream]`.
     """
 
     full: Shares

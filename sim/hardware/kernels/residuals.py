@@ -29,7 +29,7 @@ def coverage(errors: Sequence[float], *, level: float = LEVEL) -> float | None:
 
     >>> coverage([0.1, -0.1, 0.1, -0.1]), coverage([0.1, 0.2])
     (1.0, None)
-    >>> coverage([0.01, 0.1] * 50)  # the interval of the small ones is too narrow for the large
+    >>> coverage([0.01, 0.1] * 50)  # small errors give an interval too narrow for large errors
     0.5
     """
     if len(errors) < _LEAST:

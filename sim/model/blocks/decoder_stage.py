@@ -1,4 +1,4 @@
-"""The block in front of a pipeline stage whose first layer is a later one of a decoder.
+"""The block in front of a pipeline stage that begins in the middle of a decoder.
 
 It holds the encoder's result, which arrives with the activations and is kept once for all layers of
 the stage, and computes the decoder's biases of relative positions.

@@ -53,8 +53,8 @@ def before(run: Execution, part: str, into: str = "") -> tuple[Operator, ...]:
 
 
 def forked(run: Execution, operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
-    """Return a part of the layer, after a fork of the residual stream. Where no norm in front adds
-    the residual stream's gradient to that of the part, the part's first operator does."""
+    """Return a part of the layer, after a fork of the residual stream. Usually a norm in front adds
+    the gradients of residual stream and part; otherwise the part's first operator does."""
     if run.shape.pre_norm or run.fusion.compiled:
         return operators
     first, *rest = operators

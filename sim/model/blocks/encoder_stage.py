@@ -1,4 +1,4 @@
-"""The block in front of a pipeline stage whose first layer is a later one of an encoder.
+"""The block in front of a pipeline stage that begins in the middle of an encoder.
 
 It computes biases of relative positions from a copy of their table (a few kilobytes, not counted).
 """

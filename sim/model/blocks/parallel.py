@@ -1,4 +1,4 @@
-"""A layer whose attention and feed-forward block read one input and are added to it together.
+"""A layer whose attention and feed-forward block read the same input, which adds both results.
 
 Wang and Komatsuzaki 2021 (GPT-J), section "Architecture". GPT-NeoX has a norm in front of each part
 (Black et al. 2022, arXiv 2204.06745, section 2.1); GPT-J, Phi and Falcon have one for both.

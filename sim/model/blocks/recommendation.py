@@ -128,7 +128,7 @@ class _Tables:
 
     @property
     def _named(self) -> float:
-        """Number of indices that a rank works through; with divided columns, those of all ranks."""
+        """Number of indices that a rank works through: with divided columns, all ranks' indices."""
         return self.indices * (self.ranks if self.model.division == "column" else 1)
 
     def _awaited(self, make: Callable[[float], MemoryBound]) -> Items:

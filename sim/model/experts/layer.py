@@ -57,7 +57,7 @@ class Experts:
             raise ValueError(f"{fault}; groups divide the experts, limit is at most groups")
         if self.groups > 1 and not self.limit:
             fault = f"groups = {self.groups} without limit restrict nothing"
-            raise ValueError(f"{fault}; set limit, of how many a token takes, or leave groups out")
+            raise ValueError(f"{fault}; set limit (groups that a token takes), or leave groups out")
         if self.limit and self.groups == 1:
             raise ValueError(f"limit = {self.limit} without groups; set groups or leave limit out")
         if self.limit * (self.experts // self.groups) < self.top_k and self.limit:

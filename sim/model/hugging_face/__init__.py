@@ -1,5 +1,5 @@
 """Which model does a config.json of Hugging Face describe?
 
 A function for each type of config gives the keys of a model; unknown facts are refused. This folder
-goes when such models are captured instead.
+can be deleted when such models are captured instead.
 """

@@ -11,7 +11,7 @@ from sim.model.model import MOST_LAYERS
 
 Document = dict[str, Any]
 
-_NEAR = 0.92  # difflib's ratio from which one key is taken for another with a spelling mistake
+_NEAR = 0.92  # difflib's ratio from which a key counts as a misspelling of another key
 _SEQ = 4096  # assumed length in training where a config allows longer sequences
 
 # Keys that change neither the time nor the memory of a training step.
@@ -114,7 +114,7 @@ class Config:
         `InputError` for a number outside the model's `count` layers."""
         numbers: list[int] = self(key, [])
         if beyond := [number for number in numbers if number not in range(count)]:
-            fault = f"{key} names layer {beyond[0]!r}, but they are 0 to {count - 1}"
+            fault = f"{key} names layer {beyond[0]!r}, but layers are 0 to {count - 1}"
             raise InputError(self.place, fault, "take the config of the checkpoint")
         return numbers
 

@@ -187,7 +187,7 @@ def document(content: Mapping[str, Any], place: str) -> Document:
     translation, absent = translated(content, kind)
     config = Config(translation, place)
     if absent:
-        config.notes.append(f"{place}: left out, as transformers has it: {', '.join(absent)}")
+        config.notes.append(f"{place}: absent, so transformers' defaults hold: {', '.join(absent)}")
     described = _TYPES[kind](config)
     said = {"numerics": constants} if (constants := numerics(config)) else {}
     return described | said | {"notes": [*config.notes, *config.unread()]}
@@ -201,5 +201,5 @@ def _inner(content: Mapping[str, Any], kind: str, place: str) -> Document:
     usual = {"model_type": _WRAPPED[kind]} if kind in _WRAPPED else {}
     tied = {key: content[key] for key in ("tie_word_embeddings",) if key in content}
     described = document({**usual, **inner, **tied}, place)
-    note = f"{place}: of {kind} the language model is taken, its towers of images or sound left out"
+    note = f"{place}: only the language model of {kind} is taken, without images or sound"
     return described | {"notes": [*described["notes"], note]}

@@ -56,9 +56,9 @@ def roberta(config: Config) -> Document:
 
 
 def modernbert(config: Config) -> Document:
-    """ModernBERT: Llama's layers in an encoder; most layers see a window on both sides. The first
-    layer's attention has no norm, but there is one after the embedding; here the first layer has
-    its norm and the embedding has none, which counts the same."""
+    """ModernBERT: Llama's layers in an encoder; most layers see a window on both sides. In the
+    first layer, the norm stands after the embedding and not before attention. Here it stands before
+    attention, which costs the same."""
     config.refuse_unless("norm_bias", False)
     config.refuse_unless("decoder_bias", True)
     config.refuse_unless("classifier_bias", False)

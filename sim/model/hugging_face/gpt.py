@@ -32,7 +32,7 @@ _GPT2_DROPS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
 
 
 def _four_wide(config: Config, *dropouts: str) -> Document:
-    """GPT's layers, four times as wide inside unless the config says so, the embedding tied."""
+    """GPT's layers, by default with an ffn of four times the hidden width and a tied embedding."""
     return with_biases(config, *dropouts) | usual(config) | {
         "ffn": config("intermediate_size", 4 * config("hidden_size")),
         "seq": length(config),

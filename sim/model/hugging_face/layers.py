@@ -23,9 +23,9 @@ def in_turn(
     full: Document | None = None,
 ) -> Document:
     """Return a model whose layers see a window or the whole sequence, and have experts or are of a
-    `kind`. Layers that see the whole sequence have the keys of `full` besides. `layer_types` of the
-    config says which layers have a window; without it all but each `period`-th layer, or the layers
-    from `slides_from` on, have one."""
+    `kind`. Layers that see the whole sequence also have the keys of `full`. `layer_types` of the
+    config says which layers have a window. Without it, every `period`-th layer has no window, or
+    the layers from `slides_from` on have windows."""
     count, window = shape["layers"], config("sliding_window", 0)
     types = layer_types(config, count)
     if types:

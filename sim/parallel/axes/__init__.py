@@ -1,4 +1,4 @@
 """What do the ranks along an axis divide?
 
-A module's `AXES` are found without being registered. This folder goes with `parallel`.
+A module's `AXES` are found without being registered. Delete this folder with `parallel`.
 """

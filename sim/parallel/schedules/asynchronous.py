@@ -8,7 +8,7 @@ and there is no bubble. With an update after every m microbatches, stage s keeps
     PipeDream with vertical sync    1 + ceil((p-1) / m)     the first stage's number, on all stages
     PipeDream-2BW                   2                       m >= p
 
-and its gradients come one update less than this number late. Copies between versions are not
+and its gradients are late by this number of updates less one. Copies between versions are not
 modelled. (Narayanan et al. 2019, doi 10.1145/3341301.3359646, section 3.3; Harlap et al. 2018,
 arXiv 1806.03377; Narayanan et al. 2021, arXiv 2006.09503, section 3.1.)
 """

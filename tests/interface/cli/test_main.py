@@ -264,8 +264,8 @@ def test_another_device_is_not_rented_at_the_price_of_the_first() -> None:
         ("memory=40 GiB", "did you mean 'device.memory' or 'host.memory'?"),
         ("device=h100", "did you mean 'h100-80gb-sxm' or 'h100-96gb-sxm'?"),
         ("device=H200", "did you mean 'h200-sxm'?"),
-        ("device.name=H200", "measured runs and profiles are found by it"),
-        ("topology.name=mine", "measured runs and profiles are found by it"),
+        ("device.name=H200", "measured runs and profiles are found by this name"),
+        ("topology.name=mine", "measured runs and profiles are found by this name"),
     ],
 )
 def test_what_people_write_first_is_answered_with_what_they_mean(setting: str, told: str) -> None:

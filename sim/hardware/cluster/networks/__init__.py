@@ -1,4 +1,4 @@
 """What joins the nodes of a cluster?
 
-Each shape has a file with its keys, checks, routes and links. It can be deleted with `cluster`.
+Each shape has a file with its keys, checks, routes and links. Delete this folder with `cluster`.
 """
