@@ -68,13 +68,9 @@ def contends(writer: Writer) -> Flags:
     """Whether traffic asked some link for more than its capacity [columns]."""
     outside = _outside(writer)
     found = np.zeros(len(writer.estimates), dtype=bool)
-    alike: dict[tuple[int, ...], list[list[_Use]]] = defaultdict(list)
     for uses in outside.values():
-        alike[tuple(len(use.begin) for use in uses)].append(uses)
-    for links in alike.values():  # side by side, as further columns
-        found |= _overfull([_beside(uses) for uses in zip(*links, strict=True)]).reshape(
-            len(links), -1
-        ).any(axis=0)  # fmt: skip
+        if not found.all():
+            found |= _overfull(uses)
     loading: dict[int, list[int]] = defaultdict(list)
     for stage in range(len(writer.estimate.machine.desks)):
         for link in _links_inside(writer, stage):
@@ -92,16 +88,6 @@ def contends(writer: Writer) -> Flags:
         }
         found[number] = _overfull_inside(writer.column(number), own)
     return found
-
-
-def _beside(uses: Sequence[_Use]) -> _Use:
-    """Uses of several links as further columns of one use."""
-    share = np.concatenate([use.share for use in uses])
-    begin, end = (
-        np.concatenate([getattr(use, moment) for use in uses], axis=1)
-        for moment in ("begin", "end")
-    )
-    return _Use(share, begin, end)
 
 
 def _overfull_inside(writer: Writer, shared: Mapping[int, tuple[list[_Use], list[int]]]) -> bool:
@@ -159,18 +145,34 @@ def shares(traffic: Traffic, links: Sequence[LinkClass]) -> Iterator[tuple[int, 
 def _overfull(uses: Sequence[_Use]) -> Flags:
     """Whether streams that share a link ever ask for more than all of it [columns]."""
     asked = sum((use.share for use in uses), np.zeros(1))
+    over = np.zeros(len(asked), dtype=bool)
     if not (asked > _FULL).any():
-        return np.zeros(len(asked), dtype=bool)
-    share = np.concatenate([np.broadcast_to(use.share, use.begin.shape) for use in uses])
+        return over
     begin = np.concatenate([use.begin for use in uses])
     end = np.concatenate([use.end for use in uses])
     # Traffic that ends as other traffic begins leaves the link to it.
-    close = ROUNDING * end.max(axis=0, initial=0.0)
-    times, changes = np.concatenate((begin, end - close)), np.concatenate((share, -share))
+    end = end - ROUNDING * end.max(axis=0, initial=0.0)
+    left = _without_turns(begin, end)
+    share = np.concatenate([np.broadcast_to(use.share, use.begin.shape)[:, left] for use in uses])
+    times = np.concatenate((begin[:, left], end[:, left]))
+    changes = np.concatenate((share, -share))
     order = np.lexsort((changes, times), axis=0)
     sums = np.cumsum(np.take_along_axis(changes, order, axis=0), axis=0)
-    over: Flags = sums.max(axis=0, initial=0.0) > _FULL
+    over[left] = sums.max(axis=0, initial=0.0) > _FULL
     return over
+
+
+def _without_turns(begin: Floats, end: Floats) -> NDArray[np.intp]:
+    """The columns in which traffic does not take turns. Most columns that take turns do so in the
+    order of the first of them, so their times need not be sorted."""
+    left = np.arange(begin.shape[1])
+    while len(left):
+        order = np.argsort(begin[:, 0])
+        turns: Flags = np.all(end[order[:-1]] <= begin[order[1:]], axis=0)
+        if not turns[0]:
+            break
+        left, begin, end = left[~turns], begin[:, ~turns], end[:, ~turns]
+    return left
 
 
 def _computations(writer: Writer) -> Iterator["_Computation"]:
@@ -191,10 +193,8 @@ class _Computation:
         self.writer, self.kind, self.stage, self.number = writer, kind, stage, number
         self.work = work
         self.nodes = np.flatnonzero(writer.grid.kind == kind)
-        self.costs, self.desk = (
-            writer.estimate.machine.costs[stage],
-            writer.estimate.machine.desks[stage],
-        )
+        machine = writer.estimate.machine
+        self.costs, self.desk = machine.costs[stage], machine.desks[stage]
         self.links = {link for call in work.collectives() for link, _ in self._shares(call)}
 
     def _shares(self, call: Collective) -> Iterator[tuple[int, float]]:
