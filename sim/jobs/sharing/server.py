@@ -110,7 +110,7 @@ class Server(SharedWeights):
         weights, version = yield from self.fetch(worker)
         if self.only_sums:
             yield from worker.optimizer_pass()
-        worker.weights, worker.version = weights, version
+        worker.take(weights, version)
 
     def fetch(self, worker: Worker) -> Process:
         """Send the present weights to a worker; return the weights and their version."""

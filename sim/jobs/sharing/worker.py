@@ -67,6 +67,7 @@ class Worker:
         self.memory_bandwidth = workload.memory or memory_bandwidth
         self.optimizer = optimizer
         self.weights: Vector = task.start.copy()
+        self.fetched = self.weights  # from servers or a peer, last
         self.state = optimizer.start(self.weights.size)
         self.error: Vector = np.zeros_like(self.weights)
         self.push_weight = 1.0
@@ -92,18 +93,22 @@ class Worker:
     def passes(self, step: int) -> Process:
         """Run forward and backward without adding up the GPUs' gradients, for methods that reduce
         the gradients of all GPUs of all workers at once."""
+        forward, backward = self.workload.forward, self.workload.backward
+        seconds = yield from self._survive((forward + backward) * self.slowdown(step))
         gradient = self.task.gradient(self.weights, self.rank, step)
-        yield from self._execute(step, self.workload.forward, self.workload.backward)
+        yield from self._execute(step, seconds, backward / ((forward + backward) or 1.0))
         self.steps += 1
         return gradient
 
     def forward(self, step: int, layer: TimedLayer) -> Process:
         """Run the forward pass of some layers."""
-        yield from self._execute(step, layer.forward, 0.0)
+        seconds = yield from self._survive(layer.forward * self.slowdown(step))
+        yield from self._execute(step, seconds, 0.0)
 
     def backward(self, step: int, layer: TimedLayer) -> Process:
         """Run the backward pass of some layers."""
-        yield from self._execute(step, 0.0, layer.backward)
+        seconds = yield from self._survive(layer.backward * self.slowdown(step))
+        yield from self._execute(step, seconds, 1.0)
 
     def apply(self, gradient: Vector) -> Process:
         """Step the worker's weights with its own optimizer."""
@@ -187,14 +192,19 @@ class Worker:
         """Bytes of an update of a part of the model on the wire."""
         return self.compression.message(part.parameters, self.workload.width, part.shapes)
 
+    def take(self, weights: Vector, version: int) -> None:
+        """Go on with weights that have been fetched."""
+        self.weights = self.fetched = weights
+        self.version = version
+
     # The account of its time.
 
-    def _execute(self, step: int, forward: float, backward: float) -> Process:
-        cluster, both = self.cluster, forward + backward
-        seconds = yield from self._survive(both * self.slowdown(step))
+    def _execute(self, step: int, seconds: float, backward: float) -> Process:
+        """Run passes of `seconds`; the backward pass has the share `backward` of them."""
+        cluster = self.cluster
         if seconds > 0.0:
             yield from self._book(COMPUTE, cluster.sleep(seconds))
-        turn = cluster.now - seconds * (backward / both if both else 0.0)
+        turn = cluster.now - seconds * backward
         passes = (("F", cluster.now - seconds, turn), ("B", turn, cluster.now))
         for phase, start, end in passes:
             if end > start:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from time import monotonic
 
 import numpy as np
@@ -88,6 +89,7 @@ class WorkerPool:
     version: int = 0
     recovery: Recovery = field(default_factory=Recovery)
     _on_loss: list[tuple[Callable[[int], None], float]] = field(default_factory=list)
+    _groups: list[frozenset[int]] = field(default_factory=list)  # the members of every barrier
 
     def train(self, loop: TrainingLoop) -> None:
         """Let every worker run the loop until the run is over or the worker fails for good."""
@@ -144,18 +146,28 @@ class WorkerPool:
         return max(self.record.last, *(worker.ended for worker in self.workers))
 
     def restore(self, worker: Worker) -> Process:
-        """Let a worker that is back fetch weights, from servers or from the next present worker."""
+        """Let a worker that is back fetch the present weights, from servers or from a peer."""
         cluster, size = self.cluster, worker.workload.bytes
+        peer, held = self._peer_of(worker), self.shared
         if self.servers is not None:
             yield cluster.gather(size, self.servers.shards.shares, worker.endpoint)
-            return
-        n = len(self.workers)
-        others = (self.workers[(worker.rank + i) % n] for i in range(1, n))
-        replica = next((other for other in others if not other.is_away), None)
-        if replica is not None:
-            yield cluster.send(size, replica.endpoint, {worker.endpoint: 1.0})
-            if self.mailboxes is not None:
-                worker.weights = replica.weights
+        elif peer is not None:
+            yield cluster.send(size, peer.endpoint, {worker.endpoint: 1.0})
+        if held is not None:
+            worker.take(held.weights, held.version)
+        elif peer is not None:
+            worker.take(peer.weights, worker.version)
+
+    def _peer_of(self, worker: Worker) -> Worker | None:
+        """The present worker with which a worker shares the smallest barrier; the next among
+        equals."""
+
+        def distance(other: Worker) -> tuple[float, int]:
+            shared = (len(group) for group in self._groups if {worker.rank, other.rank} <= group)
+            return min(shared, default=inf), (other.rank - worker.rank) % len(self.workers)
+
+        present = (other for other in self.workers if not (other is worker or other.is_away))
+        return min(present, key=distance, default=None)
 
     # State that workers share.
 
@@ -175,6 +187,7 @@ class WorkerPool:
         """A barrier for all workers, or for `members`; a lost worker leaves it after `known` s."""
         members = range(len(self.workers)) if members is None else members
         barrier = Barrier(self.cluster, members, act)
+        self._groups.append(frozenset(barrier.members))
         self.on_loss(barrier.leave, known)
         return barrier
 

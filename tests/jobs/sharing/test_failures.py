@@ -1,13 +1,16 @@
 """Workers that fail, return, or never return, with every method."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import sim
 from sim.config.errors import InputError
+from sim.jobs.sharing.run import build
 from sim.jobs.sharing.tables import Fault, Recovery
-from tests.jobs.sharing.pools import JITTER, QUADRATIC, RATE, SIZE, STEP, outcome, trained
+from tests.jobs.sharing.pools import JITTER, QUADRATIC, RATE, SIZE, STEP, outcome, setup, trained
 
 VARIANTS = {
     "all-reduce": ("all_reduce", {}),
@@ -127,6 +130,49 @@ def test_a_worker_that_is_back_fetches_its_weights():
     assert step == pytest.approx(STEP)
     assert down % STEP == pytest.approx((0.55 + 1.0 + SIZE / RATE) % STEP, abs=0.06)
     assert down > 1.0 + SIZE / RATE
+
+
+def _fetched(setup):
+    """What worker 1 holds just after its return, what it may have fetched then, and the weights of
+    its next gradient."""
+    pool, found = build(setup), {}
+    worker, others = pool.workers[1], [pool.workers[0], *pool.workers[2:]]
+    restore, task = worker.restore, worker.task
+
+    def restored(worker):
+        yield from restore(worker)
+        held = [pool.shared] if pool.shared else others
+        found.update(own=worker.weights, theirs=[one.weights for one in held])
+
+    def gradient(weights, rank, step):
+        if "own" in found:
+            found.setdefault("next", weights)
+        return task.gradient(weights, rank, step)
+
+    worker.restore = restored
+    worker.task = SimpleNamespace(start=task.start, gradient=gradient)
+    setup.plan.start(pool)
+    pool.run()
+    return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_worker_that_is_back_goes_on_with_the_weights_that_it_has_fetched(variant):
+    """Its own weights are lost, with the gradient that it was computing on them."""
+    method, options = VARIANTS[variant]
+    away = (Fault(rank=1, at=0.55, after=1.0),)
+    found = _fetched(setup(method, fault=away, learning=QUADRATIC, **options))
+    assert any(np.array_equal(found["own"], held) for held in found["theirs"])
+    if not options.get("overlap"):  # in parts of a step the gradient comes first
+        assert np.array_equal(found["next"], found["own"])
+
+
+def test_a_worker_that_is_back_takes_the_weights_of_its_own_group():
+    """Worker 1 of a site of two fetches from worker 0, whose weights it shares."""
+    options = {"period": 4, "site": 2, "site_period": 1}
+    away = (Fault(rank=1, at=0.55, after=1.0),)
+    found = _fetched(setup("local_sgd", fault=away, learning=QUADRATIC, **options))
+    assert np.array_equal(found["own"], found["theirs"][0])
 
 
 SERVER = dict(mode="bsp", shards=2, learning=QUADRATIC)

@@ -86,11 +86,10 @@ def asynchronous(plan: AsyncLocalSGD, pool: WorkerPool) -> TrainingLoop:
         period = local_updates(worker, pool, plan.period) if plan.dynamic else plan.period
         for number in count():
             yield from server.pull(worker)
-            start, read = worker.weights, worker.version
             yield from worker.local_steps(number, period)
-            sent = yield from worker.encode(start - worker.weights, number)
+            sent = yield from worker.encode(worker.fetched - worker.weights, number)
             yield from server.push(worker)
-            server.merge(sent, read=read, samples=worker.workload.batch * period)
+            server.merge(sent, read=worker.version, samples=worker.workload.batch * period)
 
     return train
 

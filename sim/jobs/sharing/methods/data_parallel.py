@@ -67,7 +67,8 @@ def single_process(pool: WorkerPool) -> TrainingLoop:
             if worker is first:
                 yield from _distribute(pool, first)
             yield from worker.exchange(distributed.join(worker.rank, step, worker.weights))
-            gradient = worker.task.gradient(first.weights, worker.rank, step)
+            worker.weights = first.weights
+            gradient = worker.task.gradient(worker.weights, worker.rank, step)
             yield from _thread(worker, step, launching)
             gradients = yield from worker.exchange(joined.join(worker.rank, step, gradient))
             if worker is first:

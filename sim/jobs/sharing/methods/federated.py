@@ -156,10 +156,9 @@ class Client:
         began = worker.cluster.now
         try:
             yield from server.pull(worker)
-            start = worker.weights
             yield from worker.local_steps(this_round.number, self.steps)
             if self.availability.online_since(began, worker.cluster.now):
-                sent = yield from worker.encode(start - worker.weights, this_round.number)
+                sent = yield from worker.encode(worker.fetched - worker.weights, this_round.number)
                 yield from server.push(worker)
                 this_round.answer(worker.rank, sent)
             else:

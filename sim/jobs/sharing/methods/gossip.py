@@ -231,12 +231,13 @@ def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     hops, late = exponential_hops(n), 1 if plan.overlap else 0
 
     def train(worker: Worker) -> Process:
-        mass, worker.push_weight = worker.weights, 1.0
+        worker.push_weight = 1.0
         local = _local(plan, pool, worker)
         for number in count():
             for _ in range(local.begin()):
                 gradient = yield from worker.compute(worker.steps)
                 yield from worker.optimizer_pass()
+                mass = worker.push_weight * worker.weights
                 mass, worker.state = worker.optimizer.step(mass, gradient, worker.state)
                 worker.weights = mass / worker.push_weight
             yield from worker.encode_part(1.0)
