@@ -32,7 +32,7 @@ class Sentence:
         return f"{self.tone}: {self.text}" if self.tone in ("note", "warning") else self.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
     """A key figure: its name, the number as text, a note, and the number's path in the answer's
     JSON (`key`)."""

@@ -26,7 +26,7 @@ from sim.results.formatting import time_unit
 def page(compared: Comparison, files: Sequence[str]) -> str:
     """Return the page of a comparison, with timelines on a common scale that move together."""
     title = " against ".join(compared.names[:3]) + ", ..." * (len(compared.names) > 3)
-    best = Figures((Figure(title="best", shown=compared.winner, key="best"),))
+    best = Figures((Figure("best", compared.winner, key="best"),))
     return html(
         document(title, best, *_sections(compared, files)),
         subtitle=compared.title,

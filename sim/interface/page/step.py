@@ -58,11 +58,9 @@ def explained(answer: Explanation, files: Sequence[str]) -> str:
 def headline(result: Result) -> Figures:
     """Return the key figures of the step, and the memory of the fullest GPU."""
     fits = {True: "fits", False: "does not fit", None: "unknown"}[result.fits]
-    memory = Figure(
-        title="memory of the fullest GPU", key="memory_per_gpu.total",
-        shown="unknown" if result.fits is None else human_bytes(result.memory_per_gpu["total"]),
-        note=f"of {human_bytes(result.capacity)}: {fits}",
-    )  # fmt: skip
+    held = "unknown" if result.fits is None else human_bytes(result.memory_per_gpu["total"])
+    room = f"of {human_bytes(result.capacity)}: {fits}"
+    memory = Figure("memory of the fullest GPU", held, room, key="memory_per_gpu.total")
     return Figures((*words.figures(result).figures, memory))
 
 

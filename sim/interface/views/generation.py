@@ -50,35 +50,32 @@ def _layout(answer: Generated) -> str:
 
 
 def _figures(answer: Generated) -> Iterator[Figure]:
-    each = answer.tokens_per_second_per_gpu
-    yield Figure(title="time", key="time", shown=human_seconds(answer.time),
-                 note=f"until the last of {count(answer.tokens)} tokens")  # fmt: skip
-    yield Figure(title="tokens/s", key="tokens_per_second", shown=count(answer.tokens_per_second),
-                 note=f"of answers, {each:,.0f} per GPU")  # fmt: skip
+    note = f"until the last of {count(answer.tokens)} tokens"
+    yield Figure("time", human_seconds(answer.time), note, key="time")
+    note = f"of answers, {answer.tokens_per_second_per_gpu:,.0f} per GPU"
+    yield Figure("tokens/s", count(answer.tokens_per_second), note, key="tokens_per_second")
     note = f"median; 95 % within {human_seconds(answer.first.p95)}"
-    yield Figure(title="first token", key="first.median", shown=human_seconds(answer.first.median),
-                 note=note)  # fmt: skip
+    yield Figure("first token", human_seconds(answer.first.median), note, key="first.median")
     if answer.each:
         note = f"median; 95 % within {human_seconds(answer.each.p95)}"
-        yield Figure(title="each token", key="each.median", shown=human_seconds(answer.each.median),
-                     note=note)  # fmt: skip
+        yield Figure("each token", human_seconds(answer.each.median), note, key="each.median")
     note = f"sequences on a server, in the mean; mostly {_PARTS[answer.limit]}"
-    yield Figure(title="batch", key="batch", shown=f"{answer.batch:,.1f}", note=note)
+    yield Figure("batch", f"{answer.batch:,.1f}", note, key="batch")
     note = f"of {answer.cache_tokens:,} tokens a server; {percent(answer.fullest)} at most"
-    yield Figure(title="cache in use", key="cache", shown=percent(answer.cache), note=note)
+    yield Figure("cache in use", percent(answer.cache), note, key="cache")
     if answer.preempted:
         note = f"times a sequence lost its cache; {count(answer.prompt_tokens)} tokens computed"
-        yield Figure(title="preempted", key="preempted", shown=f"{answer.preempted:,}", note=note)
+        yield Figure("preempted", f"{answer.preempted:,}", note, key="preempted")
     if answer.idle > _LITTLE:
         note = f"of the servers' time; the last {percent(answer.tail)} with some out of work"
-        yield Figure(title="idle", key="idle", shown=percent(answer.idle), note=note)
+        yield Figure("idle", percent(answer.idle), note, key="idle")
     if answer.straggler_seconds:
-        shown = human_seconds(answer.straggler_seconds)
-        yield Figure(title="lost to stragglers", key="straggler_seconds", shown=shown)
+        lost = human_seconds(answer.straggler_seconds)
+        yield Figure("lost to stragglers", lost, key="straggler_seconds")
     if answer.dollars_per_million is not None:
         note = f"a million tokens of answers; {answer.inputs.price}"
-        shown = f"{answer.dollars_per_million:.2f} USD"
-        yield Figure(title="cost", key="dollars_per_million", shown=shown, note=note)
+        dollars = f"{answer.dollars_per_million:.2f} USD"
+        yield Figure("cost", dollars, note, key="dollars_per_million")
 
 
 def _waits(answer: Generated) -> Section:

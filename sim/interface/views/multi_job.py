@@ -56,29 +56,28 @@ _SAVED = ("job", "checkpoints", "each alone", "each", "slowdown", "training stop
 def _figures(answer: MultiJobAnswer) -> Iterator[Figure]:
     if answer.slowdown is not None:
         note = "mean of the jobs: a step beside the others over a step alone"
-        yield Figure(title="slowdown", shown=f"{answer.slowdown:.3f}", note=note, key="slowdown")
+        yield Figure("slowdown", f"{answer.slowdown:.3f}", note, key="slowdown")
     if answer.fairness is not None:
         note = "Jain's index of the jobs' relative speeds"
-        yield Figure(title="fairness", shown=f"{answer.fairness:.3f}", note=note, key="fairness")
+        yield Figure("fairness", f"{answer.fairness:.3f}", note, key="fairness")
     if answer.gained is not None:
         note = "of the sum of slowdowns, by offsets between the jobs' steps"
-        yield Figure(title="offsets save", shown=f"{answer.gained:.3f}", note=note, key="gained")
+        yield Figure("offsets save", f"{answer.gained:.3f}", note, key="gained")
     if answer.makespan is not None:
-        shown = human_seconds(answer.makespan)
-        yield Figure(title="makespan", shown=shown, note="the last job has ended", key="makespan")
+        note = "the last job has ended"
+        yield Figure("makespan", human_seconds(answer.makespan), note, key="makespan")
     if answer.straggler_seconds:
-        shown, note = human_seconds(answer.straggler_seconds), "of all jobs' steps"
-        yield Figure(title="stragglers", shown=shown, note=note, key="straggler_seconds")
+        lost = human_seconds(answer.straggler_seconds)
+        yield Figure("stragglers", lost, "of all jobs' steps", key="straggler_seconds")
     if answer.utilisation:
         note = "of the GPU-seconds are in use"
         if answer.fragmentation:
             note += f"; {percent(answer.fragmentation)} are idle while a job waits"
-        shown = percent(answer.utilisation)
-        yield Figure(title="utilisation", shown=shown, note=note, key="utilisation")
+        yield Figure("utilisation", percent(answer.utilisation), note, key="utilisation")
     if answer.waiting and answer.waiting["longest"]:
         mean, median, longest = map(human_seconds, answer.waiting.values())
         note = f"on average; median {median}, longest {longest}"
-        yield Figure(title="waiting", shown=mean, note=note, key="waiting.mean")
+        yield Figure("waiting", mean, note, key="waiting.mean")
 
 
 def _job(job: JobRow) -> Cells:

@@ -47,31 +47,26 @@ def _figures(answer: ReinforcementAnswer) -> Iterator[Figure]:
     note = f"{answer.samples:,} answers; from one step to the next"
     if answer.spread > 0.005 * answer.step_time:
         note += f", +- {human_seconds(answer.spread)}"
-    yield Figure(title="step time", shown=human_seconds(answer.step_time), note=note,
-                 key="step_time")  # fmt: skip
+    yield Figure("step time", human_seconds(answer.step_time), note, key="step_time")
     rate = f"{answer.samples_per_second:,.3g} answers/s"
     note = f"learnt from, {answer.tokens_per_gpu:,.1f} per GPU; {rate}"
-    yield Figure(title="tokens/s", shown=f"{answer.tokens_per_second:,.0f}", note=note,
-                 key="tokens_per_second")  # fmt: skip
+    yield Figure("tokens/s", f"{answer.tokens_per_second:,.0f}", note, key="tokens_per_second")
     note = f"{human_seconds(answer.tail)} of it for the last tenth of the answers"
-    yield Figure(title="generation", shown=human_seconds(answer.generation), note=note,
-                 key="generation")  # fmt: skip
+    yield Figure("generation", human_seconds(answer.generation), note, key="generation")
     note = f"{percent(answer.cut)} of the answers are cut at the cap"
-    yield Figure(title="mean length", shown=f"{answer.mean_length:,.0f} tokens", note=note,
-                 key="mean_length")  # fmt: skip
+    yield Figure("mean length", f"{answer.mean_length:,.0f} tokens", note, key="mean_length")
     note = f"in {human_seconds(answer.weights['seconds'])} of a step"
-    yield Figure(title="weights", shown=human_bytes(answer.weights["bytes"]), note=note,
-                 key="weights.bytes")  # fmt: skip
+    yield Figure("weights", human_bytes(answer.weights["bytes"]), note, key="weights.bytes")
     if answer.lost or answer.mixed:
         several = f"several versions wrote {percent(answer.mixed)} of the answers"
         note = f"of written tokens are not learnt from; {several}"
-        yield Figure(title="lost", shown=percent(answer.lost), note=note, key="lost")
+        yield Figure("lost", percent(answer.lost), note, key="lost")
     if answer.straggler_seconds:
         shown = human_seconds(answer.straggler_seconds)
-        yield Figure(title="lost to stragglers", shown=f"{shown} a step", key="straggler_seconds")
+        yield Figure("lost to stragglers", f"{shown} a step", key="straggler_seconds")
     if answer.dollars is not None:
-        yield Figure(title="cost", shown=f"{answer.dollars:,.2f} $ a step",
-                     note=f"at {answer.inputs.price}", key="dollars")  # fmt: skip
+        note = f"at {answer.inputs.price}"
+        yield Figure("cost", f"{answer.dollars:,.2f} $ a step", note, key="dollars")
 
 
 def _spent(answer: ReinforcementAnswer) -> Table:

@@ -272,14 +272,14 @@ def _size(size: Mapping[str, float], batch: int | None) -> str:
 def _job(budget: Budget) -> Iterator[Figure]:
     """Yield the model, the cluster, the layout and the price."""
     inputs = budget.inputs
-    yield Figure(title="model", key="inputs.model", shown=inputs.model)
+    yield Figure("model", inputs.model, key="inputs.model")
     gpus = f"{several(budget.gpus, 'GPU')} ({inputs.device})"
-    yield Figure(title="cluster", key="inputs.cluster", shown=inputs.cluster, note=gpus)
+    yield Figure("cluster", inputs.cluster, gpus, key="inputs.cluster")
     layout = [
         f"{key} {value}" for key, value in inputs.plan.items() if key in (*axes(), "schedule")
     ]
     if layout:
-        yield Figure(title="layout", key="inputs.plan", shown=", ".join(layout))
-    yield Figure(title="step", shown=inputs.precision, note=inputs.step)
+        yield Figure("layout", ", ".join(layout), key="inputs.plan")
+    yield Figure("step", inputs.precision, inputs.step)
     if inputs.price:
-        yield Figure(title="price", key="inputs.price", shown=inputs.price)
+        yield Figure("price", inputs.price, key="inputs.price")

@@ -76,13 +76,13 @@ def _figures(replay: Replay) -> Iterator[Figure]:
     again, measured = replay.replayed.step_time, replay.measured
     many = f"a step; steps: {replay.steps}, ranks: {len(replay.files)}"
     if measured is None:
-        yield Figure(title="replayed", shown=human_seconds(again), note=many)
+        yield Figure("replayed", human_seconds(again), many)
     else:
-        yield Figure(title="measured", shown=human_seconds(measured), note=many)
+        yield Figure("measured", human_seconds(measured), many)
         off = f"({again / measured - 1:+.1%})"
-        yield Figure(title="replayed", shown=human_seconds(again), note=off)
+        yield Figure("replayed", human_seconds(again), off)
     explained = "of it by kernels, launches and waits"
-    yield Figure(title="explained", shown=f"{replay.explained / again:.1%}", note=explained)
+    yield Figure("explained", f"{replay.explained / again:.1%}", explained)
 
 
 def _rows(name: str, played: Played) -> Iterator[Cells]:

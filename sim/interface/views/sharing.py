@@ -57,32 +57,28 @@ def figures(outcome: Outcome) -> Figures:
 
 def _figures(outcome: Outcome) -> Iterator[Figure]:
     late, inputs = outcome.staleness, outcome.inputs
-    updates = f"{outcome.updates_per_second:,.3g}"
+    note = likely.interval((outcome.time_low, outcome.time_high), outcome.interval["level"])
+    yield Figure("time", human_seconds(outcome.time_expected), note, key="time_expected")
+    note = f"{outcome.updates:,} updates; {likely.why(outcome.interval)}"
+    yield Figure("simulated", human_seconds(outcome.time), note, key="time")
+    yield Figure("updates/s", f"{outcome.updates_per_second:,.3g}", key="updates_per_second")
+    yield Figure("samples/s", count(outcome.samples_per_second), key="samples_per_second")
     mean, most = f"{late['mean']:.2f} updates", f"at most {late['max']}"
-    samples = count(outcome.samples_per_second)
-    bounds = outcome.time_low, outcome.time_high
-    yield Figure(title="time", key="time_expected", shown=human_seconds(outcome.time_expected),
-                 note=likely.interval(bounds, outcome.interval["level"]))  # fmt: skip
-    why = likely.why(outcome.interval)
-    yield Figure(title="simulated", key="time", shown=human_seconds(outcome.time),
-                 note=f"{outcome.updates:,} updates; {why}")  # fmt: skip
-    yield Figure(title="updates/s", key="updates_per_second", shown=updates)
-    yield Figure(title="samples/s", key="samples_per_second", shown=samples)
-    yield Figure(title="staleness", key="staleness.mean", shown=mean, note=most)
-    yield Figure(title="sent on all links", key="bytes", shown=human_bytes(outcome.bytes))
-    yield Figure(title="precision", shown=inputs.precision, note=inputs.step)
+    yield Figure("staleness", mean, most, key="staleness.mean")
+    yield Figure("sent on all links", human_bytes(outcome.bytes), key="bytes")
+    yield Figure("precision", inputs.precision, inputs.step)
     if outcome.to_target:
         found = outcome.to_target
         note = f"{count(found['samples'])} samples at {found['batch']:,.0f} an update by its curve"
         seconds = human_seconds(found["seconds"])
-        yield Figure(title="to the target", key="to_target.seconds", shown=seconds, note=note)
+        yield Figure("to the target", seconds, note, key="to_target.seconds")
     if outcome.straggler_seconds:
         yield _lost(outcome.straggler_seconds)
     if outcome.dropped:
-        yield Figure(title="dropped updates", key="dropped", shown=f"{outcome.dropped:,}")
+        yield Figure("dropped updates", f"{outcome.dropped:,}", key="dropped")
     if outcome.lost:
         note = "with servers, since their checkpoints"
-        yield Figure(title="lost updates", key="lost", shown=f"{outcome.lost:,}", note=note)
+        yield Figure("lost updates", f"{outcome.lost:,}", note, key="lost")
 
 
 def _lost(seconds: float) -> Figure:
@@ -90,8 +86,8 @@ def _lost(seconds: float) -> Figure:
     the messages of workers that are out of step collide less."""
     shown = human_seconds(abs(seconds))
     if seconds < 0.0:
-        return Figure(title="gained by stragglers", shown=shown, note="messages collide less")
-    return Figure(title="lost to stragglers", shown=shown, key="straggler_seconds")
+        return Figure("gained by stragglers", shown, "messages collide less")
+    return Figure("lost to stragglers", shown, key="straggler_seconds")
 
 
 def breakdown(outcome: Outcome) -> Section:

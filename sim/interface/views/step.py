@@ -58,14 +58,9 @@ def figures(result: Result) -> Figures:
 
 
 def _figures(result: Result) -> Iterator[Figure]:
-    yield Figure(
-        title="step time", key="step_time_expected", note=likely.bounds(result),
-        shown=human_seconds(result.step_time_expected),
-    )  # fmt: skip
-    yield Figure(
-        title="simulated", key="step_time", note=likely.why(result.interval),
-        shown=human_seconds(result.step_time),
-    )  # fmt: skip
+    expected, why = human_seconds(result.step_time_expected), likely.why(result.interval)
+    yield Figure("step time", expected, likely.bounds(result), key="step_time_expected")
+    yield Figure("simulated", human_seconds(result.step_time), why, key="step_time")
     yield _rate(result)
     if result.mfu > 0:
         own, *others = result.mfu_of_peaks.items()
@@ -76,36 +71,32 @@ def _figures(result: Result) -> Iterator[Figure]:
             f"HFU {percent(result.hfu)} counts executed FLOPs only, recomputation included; "
             f"{count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
         )
-        yield Figure(title="MFU", key="mfu", shown=percent(result.mfu), note=used)
-    yield Figure(
-        title="bubble", key="bubble_fraction", shown=percent(result.bubble_fraction),
-        note="of the stages' time",
-    )  # fmt: skip
-    yield Figure(
-        title="model", key="parameters", note=_active(result),
-        shown=large(result.parameters) if result.parameters else "unknown",
-    )  # fmt: skip
-    yield Figure(title="precision", shown=result.inputs.precision, note=result.inputs.step)
+        yield Figure("MFU", percent(result.mfu), used, key="mfu")
+    bubble = percent(result.bubble_fraction)
+    yield Figure("bubble", bubble, "of the stages' time", key="bubble_fraction")
+    model = large(result.parameters) if result.parameters else "unknown"
+    yield Figure("model", model, _active(result), key="parameters")
+    yield Figure("precision", result.inputs.precision, result.inputs.step)
     if result.dollars_per_million_tokens is not None:
         yield _cost(result, result.dollars_per_million_tokens)
     if result.dropped:
         note = "of what tokens send to experts"
-        yield Figure(title="dropped", key="dropped", shown=percent(result.dropped), note=note)
+        yield Figure("dropped", percent(result.dropped), note, key="dropped")
     if result.straggler_seconds > 0.0:
         share = result.straggler_seconds / (result.step_time - result.straggler_seconds)
         note = f"the step takes {percent(share)} longer than with no rank or link slow"
         shown = human_seconds(result.straggler_seconds)
-        yield Figure(title="lost to stragglers", key="straggler_seconds", shown=shown, note=note)
+        yield Figure("lost to stragglers", shown, note, key="straggler_seconds")
     if result.loading:
         yield waits_for_data(result.loading)
     gains = [f"{percent(gain)} over {name}" for name, gain in result.gains.items()]
     if gains:
-        yield Figure(title="schedule", shown=gains[0], note=", ".join(gains[1:]))
+        yield Figure("schedule", gains[0], ", ".join(gains[1:]))
     if result.staleness:
         first, last = result.staleness[0], result.staleness[-1]
         span = str(first) if first == last else f"{first} to {last}"
         note = "updates that gradients are late, first to last stage"
-        yield Figure(title="staleness", shown=span, note=note)
+        yield Figure("staleness", span, note)
 
 
 # The places where samples queue, and what helps there.
@@ -132,7 +123,7 @@ def waits_for_data(loading: Mapping[str, Any]) -> Figure:
     if loading["busy"] > loading["seconds"] * (1.0 + 1e-9):
         most += f", which all traffic takes for {busy}"
     note = f"{most}; {cure} would help" if loading["waits"] else f"hidden: {most}"
-    return Figure(title="waits for data", shown=human_seconds(loading["waits"]), note=note)
+    return Figure("waits for data", human_seconds(loading["waits"]), note)
 
 
 def _rate(result: Result) -> Figure:
@@ -140,11 +131,9 @@ def _rate(result: Result) -> Figure:
     if result.inputs.counted == "samples":
         each = f"simulated, {count(result.samples_per_second / result.ranks)} per GPU"
         shown = rate(result.samples_per_second)
-        return Figure(title="samples/s", key="samples_per_second", note=each, shown=shown)
-    return Figure(
-        title="tokens/s", key="tokens_per_second", note=_each(result),
-        shown=rate(result.tokens_per_second),
-    )  # fmt: skip
+        return Figure("samples/s", shown, each, key="samples_per_second")
+    shown = rate(result.tokens_per_second)
+    return Figure("tokens/s", shown, _each(result), key="tokens_per_second")
 
 
 def _each(result: Result) -> str:
@@ -167,7 +156,7 @@ def _cost(result: Result, dollars: float) -> Figure:
     bounds = likely.interval((sure.low * dollars, sure.high * dollars), sure.level, money)
     what = "samples" if result.inputs.tokens == 1 else "tokens"
     note = f"{bounds} per million {what} at {result.inputs.price}; simulated {money(dollars)} $"
-    return Figure(title="cost", shown=f"{money(sure.expected * dollars)} $", note=note)
+    return Figure("cost", f"{money(sure.expected * dollars)} $", note)
 
 
 def breakdown(result: Result) -> Section:
