@@ -4,8 +4,8 @@ A kind is a module. `sim.simulate` is the kind of jobs that a plan lays out. Eac
 `sim.jobs` with `KEYS` is a further kind, and so is each installed package with an entry point of
 the group `sim.jobs`. Code that asks questions knows this contract and no kind.
 
-A document with one of a folder's `KEYS` is of the folder's kind, and so is a file whose name the
-folder `claims`, if it has this function. The folder's module `kind` has
+A document with one of a folder's `KEYS` is of the folder's kind. So is a file whose name the
+folder's function `claims` accepts, if it has one. The folder's module `kind` has
 
 - `SCENARIO`, the class (a `BaseScenario`) into which a document is read;
 - `ANSWER`, the class of its answers (a `JobAnswer`): `view` names the module that prints an
@@ -13,8 +13,8 @@ folder `claims`, if it has this function. The folder's module `kind` has
 - `set_up(scenario, task=, brief=)`: resolves names and refuses values that do not fit together;
   `brief` leaves out data that only pictures need. A setup has `name`, `machine`, `columns`, and
   `job`, which is None without a plan. The attribute `kind` of a scenario and of a setup is the name
-  of this module. A setup may tell its `effort` (seconds of one core that a play takes), and does so
-  if it has no program;
+  of this module. A setup may tell its `effort` (seconds of one core that a play takes), and must if
+  it has no program;
 - `answer(setup, engine=, unfold=)`: plays a setup and returns its answer;
 - optionally `pace(setup)`: the seconds of a unit of work, from which goodput, cost and deadlines
   follow;

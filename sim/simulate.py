@@ -113,7 +113,7 @@ def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
 
 def _steps(setups: Sequence[PlanSetup]) -> Iterator[tuple[int, tuple[Program, Machine]]]:
     """Yields number, program and machine of each setup. Setups with slow parts or a searched order
-    are left out, and so are refused jobs, whose own answers say why."""
+    are left out. Refused jobs are left out, too; their own answers say why."""
     for number, setup in enumerate(setups):
         if setup.machine.is_healthy and setup.job.order is None:
             with suppress(InputError):

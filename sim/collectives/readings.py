@@ -103,8 +103,8 @@ class Exchange(NamedTuple):
 
 
 def exchanges(schedule: CollectiveSchedule) -> list[tuple[Exchange, int]]:
-    """The messages of all rounds. Successive rounds with the same messages, of whichever chunks,
-    are one entry with the number of rounds.
+    """The messages of all rounds. Successive rounds with the same messages are one entry with the
+    number of rounds; the chunks in the messages may differ.
 
     >>> from sim.collectives.algorithms import ring
     >>> [(exchange.dst.tolist(), times) for exchange, times in exchanges(ring.all_reduce(4))]

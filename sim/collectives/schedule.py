@@ -97,7 +97,7 @@ KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 @dataclass(frozen=True, slots=True)
 class ChunkSend:
-    """Chunk `chunk` goes from `src` to `dst`, which adds (`reduce`) or replaces its own chunk."""
+    """Chunk `chunk` goes from `src` to `dst`, which adds it to its own (`reduce`) or stores it."""
 
     src: int
     dst: int
@@ -143,10 +143,10 @@ class CollectiveSchedule:
     before.
 
     The buffer of S bytes is cut into `chunks` equal chunks; a send moves S / chunks bytes. The S
-    bytes are the buffer that every rank reduces, or the whole gathered (scattered) buffer, of which
-    rank r owns the r-th of `ranks` equal parts, or the buffer of the root, rank 0. For all_to_all
-    they are one rank's buffer, where chunk (s * ranks + d) goes from s to d; for point_to_point the
-    message from rank 0 to rank 1; for sendrecv the message from each rank to the next rank.
+    bytes are the buffer that every rank reduces, or the buffer of the root (rank 0), or the whole
+    gathered (scattered) buffer, of which rank r owns the r-th of `ranks` parts. For all_to_all they
+    are one rank's buffer, whose chunk (s * ranks + d) goes from s to d; for point_to_point the
+    message from rank 0 to rank 1; for sendrecv the message to the next rank.
     """
 
     kind: CollectiveKind

@@ -1,6 +1,6 @@
 """Progress on standard error: how much is done, and the time left.
 
-One bar is shown at a time: that of the outermost work that counts its progress. Work within it
+One bar is shown at a time: the bar of the outermost work that counts its progress. Work within it
 shows nothing, or, where a question has `part`s, moves the bar by its part. A bar appears after a
 moment, and never in the processes of a sweep. A pipe or a file gets lines instead of a bar, the
 first line after a quarter of a minute.

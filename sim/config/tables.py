@@ -27,8 +27,8 @@ def rows(
     """The rows of a CSV file with headings, in order; `place` is the file's name in messages.
 
     Raises `InputError` for a file that is not a table, has other headings than `headings`, or is
-    cut short: a row has fewer or more cells than there are headings, or the last row has no line
-    end.
+    cut short. A file is cut short if a row has fewer or more cells than headings, or if the last
+    row has no line end.
     """
     place = place or str(path)
     text = reads.text(path, where=place)

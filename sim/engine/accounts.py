@@ -115,7 +115,7 @@ def _computing(runs: Runs) -> Floats:
 
 
 def _latest(roles: Sequence[Role], ends: Floats) -> Indices:
-    """The role of the lowest rank among those that end last [columns]."""
+    """The role of the lowest rank among the roles that end last [columns]."""
     order = np.argsort([role.first_rank for role in roles])
     late = ends >= ends.max(axis=0) * (1.0 - _ROUNDING)
     latest: Indices = order[late[order].argmax(axis=0)]

@@ -29,9 +29,9 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The scope that a call names instead of ranks: mesh axes (among some `stages`), a `pair` of
-    stages, or a `path` of links to the rank's host with their `loads`. Only the `first` ranks
-    along some axes take part in a path."""
+    """A call names a scope instead of ranks: mesh axes (among some `stages`), a `pair` of stages,
+    or a `path` of links to the rank's host with their `loads`. Only the `first` ranks along some
+    axes take part in a path."""
 
     axes: tuple[str, ...] = ()
     stages: tuple[int, ...] | None = None

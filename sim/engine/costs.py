@@ -87,7 +87,7 @@ class Cost(NamedTuple):
         )
 
     def longer(self, duration: Duration, cause: Cause) -> "Cost":
-        """The cost of the same work with a longer duration, of which `cause` is the reason."""
+        """The cost of the same work with a longer duration; `cause` has the further seconds."""
         more = duration.device - self.duration.device
         if more <= 0.0:
             return Cost(duration, self.parts)
@@ -107,8 +107,8 @@ class Silent:
 
 
 class Links(Protocol):
-    """Questions about the network: the seconds of a collective that has its links to itself, its
-    seconds if every group of its scope calls `at_once`, and the losses of kernels beside it."""
+    """Questions about the network: the seconds of a collective alone on its links, its seconds if
+    every group of its scope calls `at_once`, and the losses of kernels beside it."""
 
     def seconds(self, call: Collective) -> float: ...
 

@@ -7,7 +7,7 @@ allow. Flows with both properties equal are one class. Classes with equal loads 
 exactly the same way, since they then always have equal parts of it. The effort of an event grows
 with the number of groups that it touches, and of classes whose limits the level passes.
 
-`tests/engine/test_flow_classes.py` checks that rates equal those of `Network` to 1e-9.
+`tests/engine/test_flow_classes.py` checks that rates equal the rates of `Network` to 1e-9.
 """
 
 from collections.abc import Sequence

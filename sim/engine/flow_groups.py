@@ -32,8 +32,8 @@ class Way:
 
 
 class ClassedFlow:
-    """A flow in a class. `entry` is its place in the queue of the class: the reading of the class's
-    clock at which the last byte arrives, the flow's number and the flow."""
+    """A flow in a class. `entry` is its place in the queue of the class: the flow's number and the
+    flow, after the reading of the class's clock at which the last byte arrives."""
 
     __slots__ = ("arrived", "entry", "flow_class", "remaining", "serial", "value", "way")
 

@@ -139,7 +139,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class LinkClass:
-    """Links with equal traffic: the first one's name, their number, and the B/s of each."""
+    """Links with equal traffic: the name of the first link, their number, and the B/s of each."""
 
     name: str
     count: int
@@ -160,9 +160,9 @@ class RoleProgram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Team:
-    """A computation that several `roles` play as one step. Its (max, +) matrix `table`
-    [2 roles, 2 roles] maps the times at which all devices are ready and all hosts are free to those
-    after it. The table holds as long as no other traffic loads the team's `links`."""
+    """A computation that several `roles` play as one step. Its (max, +) matrix `table` [2 roles, 2
+    roles] maps the times at which all devices are ready and all hosts are free, from before the
+    computation to after it. It holds while no other traffic loads the team's `links`."""
 
     roles: tuple[int, ...]
     table: NDArray[np.float64]

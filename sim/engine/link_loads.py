@@ -43,8 +43,8 @@ def link_loads(record: Record) -> list[LinkLoad]:
 
 
 def _carried(record: Record) -> Mapping[LinkClass, tuple[float, float]]:
-    """The bytes of all steps by class of links: bytes that keep a link busy, and these bytes
-    without what protocols add."""
+    """The bytes of all steps by class of links: the bytes that keep a link busy, with and without
+    the bytes that protocols add."""
     program = record.program()
     _, traffic = amounts(record.tracks, program)
     return {

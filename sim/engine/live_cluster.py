@@ -86,7 +86,7 @@ class LiveCluster:
         return AllOf(self.env, events)
 
     def send(self, size: float, source: Endpoint, targets: Mapping[Endpoint, float]) -> Event:
-        """Send `size` bytes, of which each target gets its share (1: all bytes).
+        """Send `size` bytes; each target gets its share of them (1: all bytes).
 
         All shares are one weighted transfer and arrive together. With `each_message`, each target
         has a flow of its own. The event fires when all shares have arrived.

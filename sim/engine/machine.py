@@ -77,7 +77,7 @@ class Machine:
         self, kind: str, bytes: float, shape: GroupShape, algorithms: tuple[str, ...] = ()
     ) -> list[CallCost]:
         """The costs of a call with each algorithm and protocol that the library considers, or with
-        those of `algorithms`. Raises `InputError` for an algorithm that the library lacks."""
+        the given `algorithms`. Raises `InputError` for an algorithm that the library lacks."""
         call = self.call(kind, bytes, shape)
         call = replace(call, algorithms=algorithms) if algorithms else call
         every = getattr(self.backend, "candidates", lambda call: [self.backend.call_cost(call)])

@@ -47,8 +47,8 @@ class Meeting:
 @dataclass(slots=True, eq=False)
 class Computation:
     """A step that computes all of `work`; with `team`, together with other roles. If it is `apart`,
-    it computes one `segment` of the work and joins the calls in `joins`, or, without a segment, it
-    is the time that the work loses to collectives beside it."""
+    it computes one `segment` of the work and joins the calls in `joins`. Without a segment it is
+    the time that the work loses to collectives beside it."""
 
     index: int
     name: str

@@ -36,7 +36,7 @@ class Record:
     The record of a replay knows two facts without its steps. `moments` tells when a stage's
     operations began and ended, given the places of their passes in the stage's order and their
     numbers in the pass (`sim.program.memory_levels.in_order`). `carried` tells for each link the
-    bytes that keep it busy, and these bytes without what protocols add.
+    bytes that keep it busy, with and without the bytes that protocols add.
     """
 
     roles: tuple[Role, ...]

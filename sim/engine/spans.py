@@ -129,7 +129,7 @@ def amounts(
     tracks: Iterable[Track], program: FoldedProgram
 ) -> tuple[dict[int, Amounts], dict[int, Amounts]]:
     """FLOPs by role and bytes by class of links, as (begin, end, amount). Links have a fourth
-    number, the bytes without what protocols add."""
+    number, the bytes without the bytes that protocols add."""
     work: defaultdict[int, Amounts] = defaultdict(list)
     traffic: defaultdict[int, Amounts] = defaultdict(list)
     steps = {

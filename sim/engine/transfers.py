@@ -110,8 +110,8 @@ class TransferDesk:
 
     @cached_property
     def _on_link(self) -> dict[tuple[int, int], tuple[float, Floats]]:
-        """The loads of a class of communicators on the first link of a class of links: for each
-        byte of ports, and by way for each byte of NICs."""
+        """The loads of a class of communicators on the first link of a class of links: per byte of
+        ports and, for each way, per byte of NICs."""
         loads = self.groups.loads
         here = self._first_link[self.classes.links[loads.link]] == loads.link
         copies = self.groups.times[here]

@@ -112,12 +112,12 @@ class Stack(metaclass=Named):
     Host: `launch_forward` and `launch_backward` are the host's seconds for an operator of one
     launch (python and dispatcher forward, autograd's node backward). `operator_forward` and
     `operator_backward` are additional seconds by class of operator (a module's python, its casts'
-    buffers, an autograd function in python). Their defaults are those of eager modules in traces of
-    H800 and V100 (docs/kernels.md, The host). `launch_collective` is per collective,
-    `launch_graph` per CUDA graph, `launch_grouped` is added for each matrix of a grouped product.
-    `layer_forward` and `layer_backward` are seconds per layer and pass beyond those of operators
-    (FSDP's and ZeRO's hooks, garbage collection). `step_host` is per step, before the first launch.
-    A `blocking` host waits for every kernel of a pass (CUDA_LAUNCH_BLOCKING=1), so its seconds and
+    buffers, an autograd function in python). Their defaults hold for eager modules in traces of
+    H800 and V100 (docs/kernels.md, The host). `launch_collective` is per collective, `launch_graph`
+    per CUDA graph, `launch_grouped` is added for each matrix of a grouped product. `layer_forward`
+    and `layer_backward` are seconds per layer and pass beyond the seconds of operators (FSDP's and
+    ZeRO's hooks, garbage collection). `step_host` is per step, before the first launch. A
+    `blocking` host waits for every kernel of a pass (CUDA_LAUNCH_BLOCKING=1), so its seconds and
     the device's add up. `graph` says that a step is one CUDA graph, which `sim measure` captures.
 
     Attention: `attention` names the fused kernels that the stack offers, best first; the first

@@ -29,10 +29,10 @@ class Block:
     where a schedule splits it. `recompute` runs before `backward` or `input_gradient`.
 
     The forward pass leaves `saved` bytes, and the backward pass frees `freed`. The two differ in a
-    unit of layers that run again together: the last layer's recomputation restores the tensors of
-    the other layers, so it frees less and the others free more. `held` bytes lie between the halves
-    of a split backward pass; `transient` is the largest amount alive only while the block runs.
-    `parameters` counts the rank's parameters by group; `matrices` has the shapes of most of them.
+    unit of layers that run again together. The last layer's recomputation restores the others'
+    tensors, so it frees less and they free more. `held` bytes lie between the halves of a split
+    backward pass; `transient` is the largest amount alive only while the block runs. `parameters`
+    counts the rank's parameters by group; `matrices` has the shapes of most of them.
     """
 
     kind: str
@@ -94,7 +94,7 @@ def block(
 
 
 def _in_a_unit(plain: Block, make: Callable[[str, Rule], Block], rule: Rule, again: Again) -> Block:
-    """Return a layer of a unit, all of which runs again before its last layer's backward pass."""
+    """Return a layer of a unit, which runs again whole before its last layer's backward pass."""
     saved = make(plain.kind, rule).saved if again.begins else 0.0
     if not again.unit:
         return replace(plain, saved=saved)

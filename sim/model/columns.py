@@ -43,9 +43,9 @@ _CHOSEN = ("layers", "seq", "vocab", "attention", "mtp", "documents")
 def from_columns(row: Mapping[str, Any]) -> Transformer:
     """Return the model of a row. Raises `InputError` for an unknown family or impossible shape.
 
-    Where `model` is the name of a file of models/, that file gives the keys without a column
-    (windows, norms of heads, groups of experts), and the other columns must agree with the file.
-    Values may be texts, as the csv module reads them.
+    If `model` names a file of models/, that file gives the keys without a column (windows, norms of
+    heads, groups of experts). The other columns must agree with the file. Values may be texts, as
+    the csv module reads them.
 
     >>> row = dict(id="a", family="llama", layers="2", hidden="64", heads="4", kv_heads="2",
     ...            ffn="128", vocab="100", seq="32", gated_mlp="true", tied_embeddings="false",

@@ -49,12 +49,12 @@ class Sharding:
 
     Sequence parallelism (Korthikanti et al. 2022, section 4.2.2) divides norms, dropouts and
     residual sums, which tensor parallelism leaves whole, along the sequence over the `tp` ranks.
-    Context parallelism divides every tensor along the sequence over `cp` further ranks. Groups of
-    `ulysses` of these exchange sequence for heads in the attention core
-    (`sim.model.context_parallel`); across groups, a ring shares keys and values in the `way` of the
-    plan or stack. Experts are divided over `ep` ranks, and each expert over `etp`. `tensor`,
-    `context`, `exchanged`, `experts` and `expert_tensor` are the mesh axes of `tp`, the ring,
-    `ulysses`, `ep` and `etp`.
+    Context parallelism divides every tensor along the sequence over `cp` further ranks. In the
+    attention core, groups of `ulysses` of these ranks exchange shares of the sequence for shares of
+    the heads (`sim.model.context_parallel`). Across groups, a ring shares keys and values in the
+    `way` of the plan or stack. Experts are divided over `ep` ranks, and each expert over `etp`.
+    `tensor`, `context`, `exchanged`, `experts` and `expert_tensor` are the mesh axes of `tp`, the
+    ring, `ulysses`, `ep` and `etp`.
     """
 
     tp: int = 1
@@ -117,15 +117,15 @@ class Execution:
     `later` is the share of micro-steps that add to earlier gradients, and `bucketed` the share that
     copies gradients into DDP's buckets. `words` says how this block uses the stage's word embedding
     (for tokens, multi-token prediction or a tied output layer): "alone", as the "first" of several
-    blocks, which holds the matrix, or "again" after another block.
-    With a `recipe` the products of linear layers run in the recipe's format, and `precision` is
-    that of activations and all other products. With `lora` only adapters are trained. `stash` is
-    how feature maps of convolutions are kept. With `overlaps_shared` shared experts run beside the
-    all-to-alls of tokens (`sim.model.experts.overlap`). `block` holds the settings of the block's
-    kind (its module's `SETTINGS`), `layer` its number where layers of the kind differ; `model` has
-    the keys of the block's own entry. `graphs` are the scopes of layers that are CUDA graphs. If
-    `memory` is not 0, attention reads that many tokens of another sequence. `empty_slots` says
-    whether experts compute the slots of their capacity that no token fills.
+    blocks, which holds the matrix, or "again" after another block. With a `recipe` the products of
+    linear layers run in the recipe's format, and `precision` is the precision of activations and
+    all other products. With `lora` only adapters are trained. `stash` is how feature maps of
+    convolutions are kept. With `overlaps_shared` shared experts run beside the all-to-alls of
+    tokens (`sim.model.experts.overlap`). `block` holds the settings of the block's kind (its
+    module's `SETTINGS`), `layer` its number where layers of the kind differ; `model` has the keys
+    of the block's own entry. `graphs` are the scopes of layers that are CUDA graphs. If `memory` is
+    not 0, attention reads that many tokens of another sequence. `empty_slots` says whether experts
+    compute the slots of their capacity that no token fills.
     """
 
     model: Model
@@ -220,8 +220,8 @@ class Execution:
         return trained and self.kept_width == self.width
 
     def normed(self, linear: str) -> str:
-        """Return which part of the cast of a linear layer's input the norm in front of it does: all
-        of it ("cast"), finding the "maximum", or nothing (""), for instance where an adapter reads
+        """Return the part that a norm takes in casting the input of the linear layer after it: the
+        whole "cast", finding the "maximum", or nothing (""), for instance where an adapter reads
         the same input (TransformerEngine, module/layernorm_linear.py, with_quantized_norm)."""
         adapted = self.lora is not None and self.lora.adapts(linear)
         return (

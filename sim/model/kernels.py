@@ -98,8 +98,8 @@ class Gemm:
 class Attention:
     """A fused (flash) attention kernel: softmax(Q K') V without storing the scores.
 
-    `head` is the width of a head of Q and K, `value_head` that of V and of the output (0: the same
-    width). With a `window` a query sees at most that many keys, its own included (0: all keys). A
+    `head` is the width of a head of Q and K, `value_head` the width for V and the output (0:
+    `head`). With a `window` a query sees at most that many keys, its own included (0: all keys). A
     causal window ends at the query's own key; otherwise the query's own key is in its middle.
     `flops` counts the products of queries with the keys that they see: forward Q K' and P V,
     backward Q K' again, dP = dO V', dV = P' dO, dQ = dS K, dK = dS' Q (Dao 2023, section 2.3). If
@@ -149,8 +149,8 @@ class Attention:
 
     def keys(self, span: int) -> float:
         """Return the number of keys that a query sees on average if it sees `span` at most. Under a
-        causal mask the seen keys are a triangle over the first `span` keys and a band after it;
-        without a window they are half of all keys. A window on both sides loses half a triangle at
+        causal mask the seen keys are a triangle over the first `span` keys and a band after them.
+        Without a window they are half of all keys. A window on both sides loses half a triangle at
         either end."""
         if self.causal:
             return span - span * span / (2 * self.kv)

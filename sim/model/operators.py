@@ -37,7 +37,7 @@ class Operator:
     backward pass runs `input_gradient`, then `weight_gradient`. `before_weights` gathers a sharded
     input again, and `after_input` sums or scatters the input's gradient. Where the stack `overlaps`
     them, `before_weights` runs beside the kernels of the input's gradient, and `after_input` beside
-    those of the weights' gradients.
+    the kernels of the weights' gradients.
 
     Bytes: `saved` lives from the forward pass until the input's gradient, `saved_for_weights` until
     the weights' gradients, and `handed` (the output's gradient) from the input's to the weights'.
@@ -135,7 +135,7 @@ def tensor_collective(
     quiet: bool = False,
 ) -> Collective:
     """Return a collective among tensor-parallel ranks on a tensor of `elements` elements. `width`
-    is the bytes of an element, by default those of an activation."""
+    is the bytes of an element (default: of an activation)."""
     size = float(elements * (run.width if width is None else width))
     axes = run.sharding.tensor
     return Collective(kind=kind, axes=axes, bytes=size, name=name, cause=TENSOR, quiet=quiet)

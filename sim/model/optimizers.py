@@ -177,13 +177,13 @@ def optimizer_work(
     """Return the kernels of an optimizer step, in order, on a rank that holds the gradients of
     `parameters` parameters and updates `updated` of them.
 
-    Below fp32 there are fp32 master weights. Half-precision gradients are cast to fp32, those of
-    fp16 are unscaled and checked for overflow, and the gradient norm is taken and applied (`clip`).
-    Moments and masters are updated and working weights written. Gradients are zeroed, unless each
-    step has new ones ("fresh"). `updated` is a rank's share under a distributed optimizer (ZeRO-1).
-    `fused=False` runs one kernel per arithmetic operation, and `by_tensor` one for each of the
-    `tensors` parameter tensors; casts of gradients always take a kernel per tensor. `matrices` are
-    the updated matrices. `written` is the mean bytes of a working weight under a recipe.
+    Below fp32 there are fp32 master weights. Half-precision gradients are cast to fp32, fp16
+    gradients are also unscaled and checked for overflow, and the gradient norm is taken and applied
+    (`clip`). Moments and masters are updated and working weights written. Gradients are zeroed,
+    unless each step has new ones ("fresh"). `updated` is a rank's share under a distributed
+    optimizer (ZeRO-1). `fused=False` runs one kernel per arithmetic operation, and `by_tensor` one
+    for each of the `tensors` parameter tensors; casts of gradients always take a kernel per tensor.
+    `matrices` are the updated matrices. `written` is a working weight's mean bytes.
 
     Source: Megatron-LM, megatron/optimizer/optimizer.py (Float16OptimizerWithFloat16Params.step).
 

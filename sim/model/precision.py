@@ -1,7 +1,7 @@
 """Precision recipes: which matrix products run in eight or four bits, and which casts they need.
 
-A linear layer has three products: y = x W (forward), dx = dy W' (dgrad) and dW = x' dy (wgrad), and
-each of x, W and dy is an operand of two of them. A recipe says how an operand is cast.
+A linear layer has three products: y = x W (forward), dx = dy W' (dgrad) and dW = x' dy (wgrad).
+Each of x, W and dy is an operand of two products. A recipe says how an operand is cast.
 """
 
 from collections.abc import Mapping
@@ -45,8 +45,8 @@ class Recipe:
     which put its scales into the product's order. `keeps` says what is kept for wgrad, the cast
     operand or the input itself.
 
-    `weights` says how weights are kept: "primary" weights exist only in this format and as the
-    optimizer's masters; "copies" are cast once a step, beside bf16 weights; with "pass" bf16
+    `weights` says how weights are kept. "primary" weights exist only in this format and as the
+    optimizer's masters. "copies" are cast once a step, beside bf16 weights. With "pass", bf16
     weights are cast in every pass. Three keys name data that is communicated in this format:
     parameters over replicas (`gathers_weights`), sequence-parallel inputs and gradients
     (`gathers_inputs`), tokens on the way to experts (`dispatches`). `caches` also keeps the inputs

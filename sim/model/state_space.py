@@ -1,4 +1,4 @@
-"""Mixers with a state in place of attention, on one rank: what a layer runs, keeps and holds.
+"""Mixers with a state in place of attention, on one rank: their kernels and tensors in a layer.
 
 A head of width P has a state of N x P numbers. Every token t decays the state and adds to it:
 S_t = a_t S_(t-1) + B_t' x_t, y_t = C_t S_t. There are four rules:
@@ -185,7 +185,7 @@ class _Mixer:
         yield column_linear(run, "mixer step out", (self.inner,), inputs=own.rank, bias=True)
 
     def scan(self) -> Operator:
-        """Return the states of all tokens and what is read from them. The operator keeps only its
+        """Return the operator that computes all tokens' states and outputs. It keeps only its
         output: mamba-ssm's backward kernels compute the convolution and the states again."""
         made = self._bytes(self.inner)
         forward = self._forward()

@@ -45,13 +45,13 @@ class Transformer(Model):
     decoder that reads its result, such as T5. Sequences of `seq` tokens go through the layers in
     front of the first "decoder" of `pattern`, sequences of `decoder_seq` tokens through the others.
     Attention: fewer `kv_heads` than `heads` is grouped-query attention. `head` is the width of a
-    head, `value_head` that of a head of V if it differs. A query sees at most `window` keys, its
-    own included (0: all); in an encoder half of the other keys are on either side. With a `chunk` a
-    query sees only keys in its own chunk of the sequence. With `documents` a sequence is packed
-    with documents of that many tokens on average, and a query sees only keys of its own document.
-    `qk_norm` normalises each head of Q and K by its root mean square, with a gain for the layer
-    ("rmsnorm"), a gain for each head ("heads") or no gain ("l2"); or it normalises all heads
-    together ("whole"). `sinks` gives each head a logit that takes part in the softmax without a
+    head, `value_head` the width of a head of V if it differs. A query sees at most `window` keys,
+    its own included (0: all); in an encoder half of the other keys are on either side. With a
+    `chunk` a query sees only keys in its own chunk of the sequence. With `documents` a sequence is
+    packed with documents of that many tokens on average, and a query sees only keys of its own
+    document. `qk_norm` normalises each head of Q and K by its root mean square, with a gain for the
+    layer ("rmsnorm"), a gain for each head ("heads") or no gain ("l2"). With "whole" it normalises
+    all heads together. `sinks` gives each head a logit that takes part in the softmax without a
     key. `output_gate` multiplies attention's output by a sigmoid of the token. With `latent` the
     model has multi-head latent attention. Feed-forward: `ffn` is the inner width of the block,
     which has three matrices if `gated_mlp`. `glu_limit` clamps the gate and the gated half (0: no

@@ -1,8 +1,8 @@
 """Fills waits in an order of forward passes (F) and input gradients (I) with weight gradients (W).
 
-No other pass waits for a weight gradient, so it runs where it does least harm (Qi et al. 2023,
-arXiv 2401.10241, section 3.1): while its stage would otherwise wait long enough for an input, and
-at the latest when memory is short. A stage runs its oldest weight gradient first.
+No other pass waits for a weight gradient, so it runs where it does least harm: while its stage
+would otherwise wait long enough for an input, and at the latest when memory is short (Qi et al.
+2023, arXiv 2401.10241, section 3.1). A stage runs its oldest weight gradient first.
 """
 
 from collections import deque
@@ -20,9 +20,9 @@ _ROUNDING = 1e-9
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
     """Seconds of passes by stage and chunk, of a message between stages, and memory. A forward pass
-    leaves `kept` bytes, of which the input gradient leaves `held` to the weight gradient. A stage
-    may have at most `limits` bytes of both together. `apart` says that stages do not wait for one
-    another at the end of a step (`Program.apart`)."""
+    keeps `kept` bytes; after the input gradient, `held` bytes of them are left for the weight
+    gradient. A stage may have at most `limits` bytes of both together. `apart` says that stages do
+    not wait for one another at the end of a step (`Program.apart`)."""
 
     forward: Rows
     inputs: Rows

@@ -46,8 +46,8 @@ Parameters = Mapping[ParameterGroup, float]
 def buckets(pieces: Iterable[Piece], *, first: float, size: float) -> Iterator[list[Piece]]:
     """Cut the pieces of a backward pass into buckets of at least `size` parameters. The first
     bucket of the pass may be smaller, so that communication starts early. A layer's gradients leave
-    in one call even if DDP would cut them into several buckets: ring latencies were fitted to whole
-    layers, so cutting them would overstate the time on large clusters."""
+    in one call even if DDP would cut them into several buckets. Ring latencies were fitted to whole
+    layers, so more calls would overstate the time on large clusters."""
     held: list[Piece] = []
     limit = first
     for piece in pieces:
@@ -261,8 +261,8 @@ def gathers(job: Job, variant: PassVariant) -> bool:
 
 
 def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
-    """Whether offloaded gradients go to the host during a pass, and not after all passes: they do
-    if they are reduced during the pass, or need no reduction."""
+    """Whether offloaded gradients go to the host during a pass, and not after all passes. They do
+    if they are reduced during the pass, or if they need no reduction."""
     plan = job.plan
     if not (plan.offload.optimizer and plan.offload.overlap and variant.makes_gradients):
         return False

@@ -2,8 +2,8 @@
 
 A split lists the layers of each piece in the order of the model. The first piece also holds the
 embedding, the last piece the head (final norm and logits), so a fair split gives these two pieces
-fewer layers. Costs are in layers: an embedding that takes no time costs 0, a head whose products
-are 2.2 times those of a layer costs 2.2.
+fewer layers. Costs are in layers: an embedding that takes no time costs 0; a head costs 2.2 if its
+products take 2.2 times as long as a layer's.
 """
 
 import math

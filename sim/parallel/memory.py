@@ -25,8 +25,8 @@ from sim.program.program import Program
 class Memory:
     """Bytes of one rank by part at its worst moment, and at rest.
 
-    `parts` add up to `total`, the most that tensors take at once; `rest` is what the end of the
-    optimizer step leaves allocated; `fragmented` what the allocator has reserved but cannot use.
+    `parts` add up to `total`, the most that tensors take at once; `rest` is allocated at the end of
+    the optimizer step; `fragmented` is reserved by the allocator, which cannot use it.
     """
 
     parts: Parts

@@ -1,8 +1,8 @@
 """The mesh: ranks as points of a grid whose axes are the degrees of parallelism.
 
-Rank r has the mixed-radix digits of r as its coordinates, the first axis varying fastest, as in
-Megatron-LM's `RankGenerator`: with the order "tp-cp-dp-pp" tensor-parallel peers are neighbours and
-pipeline stages lie farthest apart. Everything here is arithmetic on one rank; a mesh of 65,536
+The coordinates of rank r are the mixed-radix digits of r, the first axis varying fastest (as in
+Megatron-LM's `RankGenerator`). With the order "tp-cp-dp-pp", tensor-parallel peers are neighbours
+and pipeline stages lie farthest apart. Everything here is arithmetic on one rank; a mesh of 65,536
 ranks costs no more than one of eight.
 
 If a model has experts, the ranks of a stage have two layouts: one of attention (tp, cp, dp) and one

@@ -90,8 +90,8 @@ class Plan(Checked):
     such as DualPipe pairs them). `overlap_shared` runs the all-to-alls beside the layer's own
     shared experts (`sim.model.experts.overlap`). `context` is how attention reaches the rest of a
     sequence that `cp` divides: by a ring, an all-gather or an exchange for heads
-    (`sim.model.context_parallel`); by default as the stack does. An axis `ulysses` also divides the
-    sequence, by an exchange for heads besides `cp`. `schedule` is a name of
+    (`sim.model.context_parallel`); by default as the stack does. An axis `ulysses` divides the
+    sequence in addition to `cp`, by an exchange for heads. `schedule` is a name of
     `sim.parallel.schedule`, or a CSV of actions. For a schedule that searches an order,
     `schedule_memory` limits activations, in units of 1F1B's. A step's microbatches go through the
     pipeline in `drains` groups, and the pipeline drains after each (a trainer with
@@ -315,8 +315,8 @@ class EffectivePlan:
 
     @property
     def overlaps_gather(self) -> bool:
-        """Whether ZeRO-1 and 2 gather updated weights beside the next step's first passes; never in
-        pipelines that do not drain, as their next passes still use an older version."""
+        """Whether ZeRO-1 and 2 gather updated weights beside the next step's first passes.
+        Pipelines that do not drain never do, as their next passes still use an older version."""
         return self.stack.overlap_gather and not self.plan.versions(0)
 
     @cached_property
@@ -370,8 +370,8 @@ class EffectivePlan:
 
     @property
     def reduces_last(self) -> bool:
-        """Whether sharded gradients are reduced unit by unit after a pass instead of beside it:
-        torch's pipelines ask FSDP to reduce once a stage has no pass left
+        """Whether sharded gradients are reduced unit by unit after a pass instead of beside it.
+        Torch's pipelines ask FSDP to reduce once a stage has no pass left
         (torch/distributed/pipelining/stage.py, `perform_reduce_grad`)."""
         return self._sums_up and self.no_sync
 

@@ -40,11 +40,10 @@ class Entry:
     groups and at least as many microbatches as stages, and for I = W = F if the schedule splits the
     backward pass. `searched` looks for an order for the times of passes and messages and a number
     of microbatches; `order` is used while these times are unknown. If the pipeline does not drain
-    between steps, `versions` gives the number of versions of its weights that a stage keeps, for
-    (stage, stages, microbatches); the last gradients of a step are late by this number of updates
-    less one. `exchange` is how the schedule's runtime hands over activations
-    (`sim.program.program`), if it differs from the stack's. `sim plan` tries a schedule that is not
-    `usual` only if it is named.
+    between steps, `versions` gives the number v of versions of its weights that a stage keeps, for
+    (stage, stages, microbatches). The last gradients of a step are then v - 1 updates late.
+    `exchange` is how the schedule's runtime hands over activations (`sim.program.program`), if it
+    differs from the stack's. `sim plan` tries a schedule that is not `usual` only if it is named.
     """
 
     name: str

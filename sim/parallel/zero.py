@@ -11,9 +11,9 @@ a unit earlier; FSDP1's `limit_all_gathers`, two in flight). A larger `prefetch`
 units ahead, and 0 gathers a unit when its turn comes. If the stack `regathers`, a unit that runs
 again is freed before its backward pass and gathered once more. Units that are `kept` stay whole
 from forward to backward: all units without `reshard` (FSDP's SHARD_GRAD_OP, FSDP2's
-`reshard_after_forward=False`), otherwise those that the stack keeps. In pipelines, or if gradients
-are summed up first (`no_sync`), kept units stay whole from the step's first forward pass to its
-last backward pass.
+`reshard_after_forward=False`), otherwise the units that the stack keeps. In pipelines, or if
+gradients are summed up first (`no_sync`), kept units stay whole from the step's first forward pass
+to its last backward pass.
 """
 
 from collections.abc import Iterator, Sequence

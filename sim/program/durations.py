@@ -6,8 +6,8 @@ Work has four numbers:
 - `host`: the seconds in which the host launches them;
 - `lead`: the seconds from the first launch to the end of the last kernel on an idle device, which
   are the max over i of (launches up to i) + (kernels from i on);
-- `wait`: the seconds from the device being ready to the host being free, if the host waits for the
-  device on the way because it reads a result.
+- `wait`: the seconds from the device being ready to the host being free, if the host reads a result
+  of the device and so waits for it.
 
 With the device ready at r and the host free at h, the work ends at max(r + device, h + lead) and
 leaves the host free at max(r + wait, h + host). This is a matrix of (max, +) on (r, h). The matrix

@@ -194,7 +194,7 @@ class Work:
     beside: tuple[Beside, ...] = ()
 
     def flat(self) -> Iterator[Segment | Collective]:
-        """Yield all segments and collectives in order, including those of inner work."""
+        """Yield all segments and collectives in order, also of inner work."""
         for item in self.items:
             if isinstance(item, Work):
                 yield from item.flat()

@@ -79,10 +79,10 @@ class Schedule:
     stage (`pieces`).
 
     Several stages may hold the same piece; the orders then decide which microbatches pass which
-    stage. `pairs` are the places in each stage's order at which a pass is meant to overlap the pass
-    after it, one of them forward and the other backward. If a pipeline does not drain between
-    steps, a schedule has several `steps` of equally many microbatches, and `base` is the schedule
-    with fewer steps. The time beyond the base is the time of the further steps.
+    stage. `pairs` are the places in each stage's order at which a pass overlaps the pass after it:
+    a forward and a backward pass. If a pipeline does not drain between steps, a schedule has
+    several `steps` of equally many microbatches, and `base` is the schedule with fewer steps. The
+    time beyond the base is the time of the further steps.
     """
 
     orders: tuple[Order, ...]

@@ -26,10 +26,10 @@ SCHEMA = 1  # of all answers; rises when a key is removed or changes its meaning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """The inputs behind an answer: names of files, settings of a step (given or default), the
-    keys of the `plan` that are not at their defaults, and the values that `change` replaces.
-    `batch` is the number of samples of one update of the weights, each of `tokens` (0: not known,
-    1: an image), `price` the price of rent. `notes` tell what was assumed or left out unasked."""
+    """The inputs behind an answer: names of files, settings of a step (given or default), the keys
+    of the `plan` that differ from their defaults, and the values in `change`. `batch` is the number
+    of samples of one update of the weights, each of `tokens` (0: not known, 1: an image), `price`
+    the price of rent. `notes` tell what was assumed or left out unasked."""
 
     model: str = ""
     cluster: str = ""

@@ -56,8 +56,8 @@ def report(
 ) -> Result:
     """The result of a played program; `Result` documents the formulas.
 
-    `spent` are the accounts of its roles, `healthy` the record without stragglers if the job has
-    any, `others` the step times (s) of fixed orders of passes, for comparison.
+    `spent` are the accounts of its roles. `healthy` is the record without stragglers if the job has
+    any. `others` are the step times (s) of fixed orders of passes, for comparison.
     """
     job, step = setup.job, record.step_time
     plan, facts = job.plan, facts_of(setup, program)

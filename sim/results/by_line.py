@@ -39,9 +39,9 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByLine:
-    """The lines of the stage that computes longest, the line with the longest kernels first, and
-    the fullest moment of the stage that needs most memory, if memory was recorded. `recorded` says
-    which torch, how many ranks and which GPU the recording had."""
+    """The lines of the stage that computes longest, beginning with the line of the longest kernels.
+    If memory was recorded, also the fullest moment of the stage that needs most memory. `recorded`
+    says which torch, how many ranks and which GPU the recording had."""
 
     lines: tuple[Line, ...]
     fullest: Moment | None

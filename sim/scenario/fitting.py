@@ -59,7 +59,7 @@ def _check_graphs(job: Job, where: str) -> None:
     """Refuse CUDA graphs where there is nothing to launch, or nothing to put into them."""
     if job.plan.cuda_graph and job.device.generation in ("cpu", "tpu"):
         raise InputError(where, f"cuda_graph, but {job.device.name} has none", "leave it out")
-    # The graph of moe_preprocess continues that of moe_router, and may hold no kernels.
+    # The graph of moe_preprocess continues the graph of moe_router, and may hold no kernels.
     scopes = [scope for scope in job.plan.cuda_graph if scope not in (WHOLE, "moe_preprocess")]
     check_graphs(scopes, job.model.kinds, job.execution, where=where)
 

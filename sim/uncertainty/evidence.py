@@ -63,7 +63,7 @@ class Campaign:
 
 
 def work_of(model: Model | None) -> Work:
-    """The kind of work of training all weights; None is a model of which only times are known."""
+    """The kind of work of training all weights; None: only times of the model are known."""
     if model is None or not model.divided:  # no transformer
         return "other"
     return "experts" if experts_of(model) else "dense"
@@ -82,8 +82,8 @@ _OF_LOCATION = 1.4
 class Spread(Campaign):
     """Errors of a table's measured runs of one campaign, as in `topologies/validated`.
 
-    `location` and `scale` are those of log(measured / predicted) by Student's t. `apart` is the
-    scale of the errors without the part that layouts of one job share, from `layouts` rows.
+    `location` and `scale` describe log(measured / predicted) by Student's t. `apart` is the scale
+    of the errors without the part that layouts of one job share, from `layouts` rows.
     """
 
     table: str
@@ -185,7 +185,7 @@ class Evidence:
         return sqrt(_shrunk(sqrt(square), rows, self._usually_apart))
 
     def _basis(self, campaign: Campaign) -> str:
-        """The measured runs behind a law of errors, and what of the job was never measured."""
+        """The measured runs behind a law of errors, and the job's unmeasured feature if any."""
         own = self._seen.get(campaign)
         if own:
             return f"{_runs(own.rows)} of {campaign.stack} on {campaign.device}"

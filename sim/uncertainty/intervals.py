@@ -1,6 +1,6 @@
 """How sure a step time is: the errors that the model has shown on measured runs, as an interval.
 
-Errors are logarithms of measured / predicted. Two things are known of them:
+Errors are logarithms of measured / predicted. Two sources describe them:
 
 - *validated*: the location and the scale of errors over measured runs that are alike, and how much
   other runs differ from them (`sim.uncertainty.evidence`). They contain every error of these
@@ -12,16 +12,16 @@ Errors are logarithms of measured / predicted. Two things are known of them:
 The second error is a part of the first, and must count once. So the contribution of the default
 sigmas to this step is taken out of the spread of the measured runs, and the contribution of the
 device's profile is added: scale^2 = spread^2 - default^2 + kernels^2, but at least the smaller of
-spread^2 and kernels^2. Without a profile, this is the spread of the measured runs; a
-profile narrows it if its kernels are more accurate than the defaults, and widens it otherwise.
+spread^2 and kernels^2. Without a profile, this is the spread of the measured runs. A profile
+narrows it if its kernels are more accurate than the defaults, and widens it otherwise.
 
 A prediction is the simulated step, to which all accounts add up; measured runs do not change it. A
 known bias is not an uncertainty: the *expected* measured step is the simulated step times
 exp(bias), and the interval lies around this expected step.
 
 Errors of layouts of one job are alike, so the order of two layouts is surer than their times. The
-log of the ratio of two measured steps is that of the simulated steps, give or take sqrt(2) x
-`apart`. Here `apart` is the scale of errors that layouts of one job do not share.
+logarithm of the ratio of two measured steps equals the logarithm for the simulated steps, give or
+take sqrt(2) x `apart`. Here `apart` is the scale of errors that layouts of one job do not share.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Shared errors of similar jobs: nested random effects.
 
-The error of a campaign is a mean + the effects of its groups, from wide to narrow + its own effect.
-Each effect is drawn from the law of its level:
+The error of campaign i is a mean plus the effects of its groups, from wide to narrow, plus its own
+effect. Each effect is drawn from the law of its level:
 
     error_i = mean + sum over levels of effect(group of i at that level) + own_i + noise_i
 
@@ -57,7 +57,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class RandomEffects:
-    """The estimates: `variances` of the levels, with that of campaigns' own effects last, and the
+    """The estimates: `variances` of the levels (the last for campaigns' own effects), and the
     `weights` of own effects. `error` and `precision` describe each group's error, by level; `mean`
     and `mean_precision` describe the error of the whole."""
 

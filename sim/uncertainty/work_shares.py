@@ -148,8 +148,8 @@ def profiled(job: Job, backend: str = "nccl", *, share: float = 1.0) -> Sigmas |
     """The sigmas by the profiles of the device and of the fabric; None without profiles.
 
     `share` is the share of the device's time that comes from its profile; the rest has the default
-    sigmas. Residuals are those of shapes and sizes that a fit did not see, so they include the
-    noise of the measurements. The residuals of a fabric's collectives are averaged as squares.
+    sigmas. Residuals come from shapes and sizes that a fit did not see, so they include the noise
+    of the measurements. The residuals of a fabric's collectives are averaged as squares.
     """
     squares: dict[str, list[float]] = {}
     for kind, sigma in (*_of_device(job.device, share), *_of_fabric(backend)):

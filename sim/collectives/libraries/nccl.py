@@ -101,9 +101,9 @@ class Relay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relays:
-    """The kernels that `dispatch` items, and those that `combine` (sum) the returned items. Groups
-    on several nodes use the kernels `far_dispatch` and `far_combine`. On more than `few` nodes,
-    NICs carry only the share `nic` of their usual rate."""
+    """The kernels that `dispatch` items, and the kernels that `combine` (sum) the returned items.
+    Groups on several nodes use the kernels `far_dispatch` and `far_combine`. On more than `few`
+    nodes, NICs carry only the share `nic` of their usual rate."""
 
     dispatch: Relay
     combine: Relay
@@ -455,8 +455,8 @@ def _peer(nccl_call: NcclCall, name: str) -> CallCost:
 def _relayed(
     nccl_call: NcclCall, routed: "Routed", loads: LevelLoads, relay: Relay, timed: LevelLoads
 ) -> CallCost:
-    """The cost of routed items that SMs pass on. The times of SMs and ports overlap as those of
-    products and memory (the norm of order 4 of `sim.hardware.kernels.rates`)."""
+    """The cost of routed items that SMs pass on. The times of SMs and ports overlap like the times
+    of products and memory (the norm of order 4 of `sim.hardware.kernels.rates`)."""
     call = nccl_call.call
     line, parts = call.interconnect.port_bandwidth, call.shape.nodes
     parts = parts if parts > 1 else call.shape.ranks

@@ -1,7 +1,7 @@
 """Columns near a reference: only deviations from the reference are computed, in single precision.
 
 A node is the maximum of terms (node, weight). Let each term lie `slack` below its node in the
-reference column; then deviations d from that column obey
+reference column. Then deviations d from that column obey
 
     d(node) = max over its terms of (d(term's node) + d(term's weight) - slack).
 

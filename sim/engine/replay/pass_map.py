@@ -1,4 +1,4 @@
-"""The operations of a pass as a (max, +) map: from the moments before a pass to those after it.
+"""The operations of a pass as a (max, +) map: from moments before a pass to moments after it.
 
 The operations are played once, with forms instead of times. A form has a lag (s) for each moment on
 which a pass may depend, and stands for the latest of these moments plus their lags. So a pass of a

@@ -1,7 +1,7 @@
 """Long schedules from short ones: between its beginning and its end a pipeline repeats itself.
 
-Once every stage takes equally long for two groups of microbatches in a row, it does so for all
-later groups (a periodic regime of a (max, +) linear system, Baccelli et al. 1992, section 3.7).
+Once every stage takes equally long for two groups of microbatches in a row, it takes as long for
+all later groups (a periodic regime of a (max, +) linear system, Baccelli et al. 1992, section 3.7).
 So a schedule of a thousand microbatches is a schedule of a few dozen plus a number of periods.
 """
 

@@ -231,8 +231,8 @@ class Writer:
         return joined
 
     def _inputs(self) -> Floats:
-        """The moments on which the passes of all nodes depended [inputs, nodes, columns]; inputs
-        are those of the maps of passes."""
+        """The moments on which the passes of all nodes depended [inputs, nodes, columns]; the
+        inputs are as in the maps of passes."""
         grid, moments = self.grid, self.moments
         before = np.where(grid.before >= 0, grid.before, grid.size)
         arrival = moments[ARRIVAL, : grid.size]

@@ -1,4 +1,4 @@
-"""What links are called: "node3.nic0" is both directions, "node3.nic0.up" one of them."""
+"""Names of links: "node3.nic0" means both directions, "node3.nic0.up" only one direction."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -132,8 +132,8 @@ class ClusterNetwork:
         return ()
 
     def beyond(self, nodes: int, extent: int, whole: int) -> float:
-        """Seconds beyond `latency` of a mean hop in a group of `nodes` nodes, whose last node is
-        `extent` nodes after the first, on a network of `whole` nodes."""
+        """Seconds of a mean hop beyond `latency`, in a group of `nodes` nodes whose last node is
+        `extent` nodes after its first. The network has `whole` nodes."""
         return 0.0
 
     def above(self, source: int, target: int, whole: int) -> float:

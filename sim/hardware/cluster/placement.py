@@ -19,12 +19,12 @@ class Placement(metaclass=Named):
     (0: `gpus`). GPUs are numbered node after node; only a single node may be partly used. `network`
     is None for a cluster of one node, `node` None where a node is one device, `price`, `host` and
     `storage` None where unknown. `backend` is the collective library, or a profile of it. Hosts may
-    do `checks` before collectives. `states` names files of the same cluster with such checks, or on
-    a bad day, each with its own measurements.
+    do `checks` before collectives. `states` names files of the same cluster in other states (with
+    such checks, or on a bad day), each with its own measurements.
 
     A job takes whole nodes. Where a node consists of trays of `tray` GPUs, a job takes the fewest
-    nodes, and equally many trays of each: 256 GPUs are 64 of the 72 GPUs in each of four racks.
-    `gpus_per_node` then counts the GPUs in use, of the `slots` GPUs of a node (0: all are in use).
+    nodes, and equally many trays of each node. So 256 GPUs are 64 of the 72 GPUs in each of four
+    racks. `gpus_per_node` then counts the GPUs in use, of a node's `slots` GPUs (0: all).
     """
 
     name: str

@@ -24,8 +24,8 @@ _LEAST = 4  # kept-out kernels; fewer tell nothing
 def coverage(errors: Sequence[float], *, level: float = LEVEL) -> float | None:
     """The share of logarithmic errors within the interval that the other half of the errors gives.
 
-    None below four errors. The interval is that of a normal law around zero, because predictions
-    are not corrected for a bias.
+    None below four errors. The interval follows a normal law around zero, because predictions are
+    not corrected for a bias.
 
     >>> coverage([0.1, -0.1, 0.1, -0.1]), coverage([0.1, 0.2])
     (1.0, None)
@@ -83,7 +83,7 @@ class KernelPrediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassErrors:
-    """A group of measurements: their number, and the errors on those kept out of the fit.
+    """A group of measurements: their number, and the errors on measurements kept out of the fit.
 
     `coverage` is the share of kept-out kernels within the 90 % interval of the other half. `best`
     is the measured rate (FLOP/s or B/s) that one timing in twenty exceeds, `peak` the data sheet's.

@@ -72,8 +72,8 @@ def _projected(layer: Layer, name: str, inputs: int, outputs: int) -> Operator:
 
 
 def shared(layer: Layer) -> tuple[Operator, ...]:
-    """Return the shared experts, which all tokens take: a feed-forward block, divided over ranks
-    like that of a dense layer."""
+    """Return the shared experts, which all tokens take: a feed-forward block, divided over ranks as
+    in a dense layer."""
     if not (width := layer.own.shared_width):
         return ()
     model = replace(layer.run.shape, ffn=width)

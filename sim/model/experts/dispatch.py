@@ -90,8 +90,8 @@ def _routed(layer: Layer) -> Routed:
 
 
 def _move(layer: Layer, name: str) -> Items:
-    """Return the all-to-all among the ranks of experts and the collective among the ranks that
-    share an expert, in this order towards experts and reversed on the way back."""
+    """Return the all-to-all among the ranks of experts, then the collective among the ranks that
+    share an expert. On the way back the order is reversed."""
     items: list[Item] = []
     sharding, backward = layer.run.sharding, name in ("combine", "dispatch grad")
     if layer.ep > 1:

@@ -144,7 +144,7 @@ class Layer:
 
     @property
     def experts(self) -> int:
-        """Number of experts of which the rank holds all or a share."""
+        """Number of experts that the rank holds, in whole or in part."""
         return self.own.experts // self.ep
 
     @property

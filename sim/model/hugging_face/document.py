@@ -1,8 +1,8 @@
 """A model as the `config.json` of a Hugging Face checkpoint describes it.
 
 Each `model_type` has a function from its config to the keys of `models/NAME.toml`. Keys of configs
-and their defaults are those of `transformers` 5.24 (src/transformers/models/*/configuration_*.py).
-A test builds every type with `transformers` on the meta device; the parameters agree exactly.
+and their defaults are as in `transformers` 5.24 (src/transformers/models/*/configuration_*.py). A
+test builds every type with `transformers` on the meta device; the parameters agree exactly.
 
 Constants that change a model's results but not its time are handed to the framework that trains it.
 """

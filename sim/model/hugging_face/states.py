@@ -42,7 +42,7 @@ def mamba(config: Config) -> Document:
 
 def _alone(config: Config, own: Document, *, tied: bool = False) -> Document:
     """Return a model whose layers all have a state. It has no attention, so the model's `heads` are
-    those of the states."""
+    the heads of the states."""
     heads, head = own["heads"], own["head"]
     shape = {
         "name": str(config("_name_or_path", "")),

@@ -80,7 +80,7 @@ class Dragonfly(SwitchedNetwork, CabledNetwork):
         return tuple(dict.fromkeys(stops))
 
     def neighbours(self, vertex: int) -> tuple[int, ...]:
-        """The other routers of the group, then those at the far end of the router's own cables."""
+        """The other routers of the group, then the routers at the far end of its own cables."""
         group = vertex // self.routers
         peers = range(group * self.routers, (group + 1) * self.routers)
         local = [peer for peer in peers if peer != vertex]
