@@ -8,7 +8,6 @@ import os
 from contextvars import ContextVar
 
 from sim.config.errors import InputError
-from sim.config.units import human_bytes
 
 _MARGIN = 1.1  # suggested limit / estimate, as the printed estimate is rounded
 USUAL = 600.0  # s; the limit unless the user sets one
@@ -51,6 +50,8 @@ def refuse_large(where: str, what: str, size: float) -> None:
     """Raise `InputError` where `what` would take more than this machine's memory."""
     have = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     if size > have:
+        from sim.config.readable import human_bytes
+
         told = f"{what} would take {human_bytes(size)} of this machine's {human_bytes(have)}"
         raise InputError(where, told, "ask for less")
 

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sim.collectives.libraries import profile as fabrics
+from sim.collectives.libraries import backend as backends
 from sim.config.dataclass import dataclass
-from sim.config.units import human_bytes
 from sim.engine.accounts import (
     Account,
     account_runs,
@@ -37,11 +36,11 @@ from sim.results.result import Result, columns_of
 from sim.scenario.setup import PlanSetup
 from sim.uncertainty.evidence import Campaign, evidence
 from sim.uncertainty.intervals import ErrorLaw, Interval, Kernels, Sigmas, interval
-from sim.uncertainty.work_shares import DeviceTime, device_time, profiled, work_shares
 
 if TYPE_CHECKING:
     from sim.engine.link_loads import LinkLoad
     from sim.engine.memory_curve import MemoryCurve
+    from sim.uncertainty.device_time import DeviceTime
 
 
 def report(
@@ -61,6 +60,7 @@ def report(
     """
     job, step = setup.job, record.step_time
     plan, facts = job.plan, facts_of(setup, program)
+    sources = facts.sources
     return Result(
         scenario=setup.name,
         inputs=inputs_of(setup),
@@ -70,8 +70,8 @@ def report(
         **account_of(record, spent),
         stages=tuple(_stages(job, record, spent, facts.taken)),
         wall_seconds=wall_seconds,
-        warnings=(*_warnings(setup, facts.worst), *facts.sources.warnings),
-        device_time=facts.sources.shares,
+        warnings=(*_warnings(setup, facts.worst), *(sources.warnings if sources else ())),
+        **({"device_time": sources.shares} if sources else {}),
         straggler_seconds=step - healthy.step_time if healthy else 0.0,
         dropped=_dropped(job),
         gains={name: seconds / step - 1.0 for name, seconds in (others or {}).items()},
@@ -95,7 +95,7 @@ class StepFacts:
     fits: bool
     flops: float
     executed: float
-    sources: DeviceTime
+    sources: "DeviceTime | None"
     errors: ErrorLaw
     sigmas: Sigmas | None
 
@@ -103,6 +103,8 @@ class StepFacts:
         """Return the interval of a measured step time (`sim.uncertainty.intervals`)."""
         if self.sigmas is None:
             return interval(step, self.errors)
+        from sim.uncertainty.work_shares import work_shares
+
         kernels = Kernels.of(self.sigmas, work_shares(program, record()))
         return interval(step, self.errors, kernels)
 
@@ -110,8 +112,8 @@ class StepFacts:
 def facts_of(setup: PlanSetup, program: Program) -> StepFacts:
     """Return the facts of the step of a setup with this program."""
     job, topology = setup.job, setup.machine.topology
-    taken, sources = memories(job, program), device_time(job)
-    worst = fullest(taken)
+    taken = memories(job, program)
+    worst, sources = fullest(taken), _sources(job)
     return StepFacts(
         taken=taken,
         worst=worst,
@@ -120,8 +122,26 @@ def facts_of(setup: PlanSetup, program: Program) -> StepFacts:
         executed=executed_flops(job),
         sources=sources,
         errors=evidence().errors(Campaign.of(job, topology.name)),
-        sigmas=profiled(job, topology.backend, share=sources.shares.get("profile", 0.0)),
+        sigmas=_sigmas(job, topology.backend, sources),
     )
+
+
+def _sources(job: Job) -> "DeviceTime | None":
+    """Return the sources of kernels' seconds; None if all are the model's."""
+    if not job.device.profile:
+        return None
+    from sim.uncertainty.device_time import device_time
+
+    return device_time(job)
+
+
+def _sigmas(job: Job, backend: str, sources: "DeviceTime | None") -> Sigmas | None:
+    """Return the errors by the profiles of device and fabric; None if neither was measured."""
+    if sources is None and backends.measured(backend) is None:
+        return None
+    from sim.uncertainty.work_shares import profiled
+
+    return profiled(job, backend, share=sources.shares.get("profile", 0.0) if sources else 0.0)
 
 
 def of_step(setup: PlanSetup, facts: StepFacts, step: float, sure: Interval) -> dict[str, Any]:
@@ -380,7 +400,7 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
     plan, topology = setup.job.plan, setup.machine.topology
     if (measured := setup.job.device.measured) is not None:
         yield from measured.doubts
-    fabric = fabrics.find(setup.machine.topology.backend)
+    fabric = backends.measured(setup.machine.topology.backend)
     for residual in fabric.residuals if fabric else ():
         from sim.hardware.kernels import profile as profiles
 
@@ -411,5 +431,7 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
 
 def too_big(worst: Memory, room: float) -> str:
     """The warning for a job that does not fit."""
+    from sim.config.readable import human_bytes
+
     held, offered = human_bytes(worst.reserved), human_bytes(room)
     return f"the job needs {held} on a GPU that offers {offered}: it would not run"

@@ -6,7 +6,7 @@ from math import expm1, inf
 from typing import Any
 
 from sim.config.dataclass import dataclass
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.hardware.cluster.topology import Topology
 from sim.model.counts import parameters
 from sim.parallel.job import Job

@@ -6,7 +6,7 @@ from itertools import chain, combinations
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.config.units import human_bytes
+from sim.config.readable import human_bytes
 from sim.model.checkpointing import MODES
 from sim.parallel.memory import memories
 from sim.parallel.plan import Plan

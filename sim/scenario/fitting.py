@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from sim.config.errors import InputError
-from sim.config.units import human_bytes
 from sim.hardware import stack as stacks
 from sim.hardware.cluster.topology import Topology
 from sim.model import optimizers
@@ -138,6 +137,8 @@ def _check_host_memory(job: Job, topology: Topology, where: str) -> None:
 
     held = host_memory(job, topology)
     if topology.host is not None and held > topology.host.memory:
+        from sim.config.readable import human_bytes
+
         room = human_bytes(topology.host.memory)
         fault = f"offload needs {human_bytes(held)} of a host's {room}"
         raise InputError(

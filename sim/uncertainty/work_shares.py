@@ -1,7 +1,4 @@
-"""Shares of a step's time by kind of work, and how sure the times of each kind are.
-
-The device time of a job comes from a profile or from the model.
-"""
+"""Shares of a step's time by kind of work, and how sure the times of each kind are."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -10,11 +7,11 @@ from math import log1p, sqrt
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from sim.collectives.libraries import profile as fabrics
-from sim.config.dataclass import dataclass
+from sim.collectives.libraries import backend as backends
 from sim.config.reads import remembered
 from sim.engine.record import Record
 from sim.hardware.device import Device
+from sim.model.kernels import ONE_WAVE
 from sim.parallel.job import Job
 from sim.program.causes import HOST
 from sim.program.operations import Compute, Segment
@@ -22,69 +19,8 @@ from sim.program.program import Program
 from sim.uncertainty.intervals import Sigmas
 
 if TYPE_CHECKING:
+    from sim.collectives.libraries.profile import CollectiveResidual
     from sim.hardware.kernels.profile import KernelResidual
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import field
-
-from sim.hardware.kernels.time import sourced_time
-from sim.model.kernels import ONE_WAVE, Kernel
-from sim.model.operators import kernels_of
-from sim.parallel.weight_update import optimizer_kernels
-
-MOST_WARNINGS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceTime:
-    """Shares of a step's kernel seconds by source. `outside` has, by kernels' names, the first size
-    outside of the measured range, the longest kernels first. Their seconds count as the model's,
-    because a profile extrapolates by the model."""
-
-    shares: dict[str, float]
-    outside: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def warnings(self) -> Iterator[str]:
-        """A line for each kernel outside of the range in which its profile was measured."""
-        for name, where in list(self.outside.items())[:MOST_WARNINGS]:
-            yield f"{name} leaves the range of the profile: {where}"
-        more = len(self.outside) - MOST_WARNINGS
-        if more > 0:
-            yield f"{more} more kernels leave the range of the profile"
-
-
-def device_time(job: Job) -> DeviceTime:
-    """Shares of the kernel seconds of one step of the whole job, idle devices not counted."""
-    if not job.device.profile:
-        return DeviceTime(shares={"model": 1.0})
-    sources = {"profile": 0.0, "model": 0.0}
-    outside: dict[str, str] = {}
-    spent: defaultdict[str, float] = defaultdict(float)
-    for kernel, count in _kernels(job).items():
-        timed = sourced_time(kernel, job.kernels_on, job.stack.attention)
-        sources["model" if timed.outside else timed.source] += count * timed.seconds
-        if timed.outside:
-            outside.setdefault(kernel.name, timed.outside)
-            spent[kernel.name] += count * timed.seconds
-    total = sum(sources.values())
-    return DeviceTime(
-        shares={source: seconds / total for source, seconds in sources.items()},
-        outside={name: outside[name] for name in sorted(spent, key=lambda name: -spent[name])},
-    )
-
-
-def _kernels(job: Job) -> "Counter[Kernel]":
-    """The kernels of all stages and how often a replica runs each in a step."""
-    kernels: Counter[Kernel] = Counter()
-    for stage, chunks in enumerate(job.chunks):
-        slots = Counter(slot for chunk in chunks for slot in chunk.slots)
-        for slot, count in slots.items():
-            block = job.block(*slot)
-            for kernel in kernels_of((*block.forward, *block.recompute, *block.backward)):
-                kernels[kernel] += count * job.plan.microbatches
-        kernels.update(optimizer_kernels(job, stage))
-    return kernels
 
 
 Seconds = defaultdict[str, float]
@@ -173,7 +109,7 @@ def _of_device(device: Device, share: float) -> Residuals:
 
 @remembered(64)
 def _of_fabric(backend: str) -> Residuals:
-    measured = fabrics.find(backend)
+    measured = backends.measured(backend)
     return (
         [(residual.kind, _off(residual, residual.readings)) for residual in measured.residuals]
         if measured
@@ -181,7 +117,7 @@ def _of_fabric(backend: str) -> Residuals:
     )
 
 
-def _off(seen: "KernelResidual | fabrics.CollectiveResidual", count: int) -> float:
+def _off(seen: "KernelResidual | CollectiveResidual", count: int) -> float:
     """The sigma of `count` predictions, drawn to the usual sigma where they are few.
 
     It includes the bias, because predictions are not corrected for the bias.

@@ -24,7 +24,7 @@ from sim.analysis.search.space import Space
 from sim.analysis.sweeps.sweep import sweep
 from sim.config import limit
 from sim.config.errors import InputError
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.engine.columns.contention import TOLERANCE, InexactError
 from sim.hardware.cluster import topology as topologies
 from sim.interface.cli.files import DOES_NOT_FIT

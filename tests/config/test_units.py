@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.config.gate import number_in
-from sim.config.units import Unit, human_bytes, human_seconds, quantity
+from sim.config.readable import human_bytes, human_seconds
+from sim.config.units import Unit, quantity
 from sim.kind import load
 
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 import sim
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
-from sim.uncertainty.work_shares import DeviceTime
+from sim.uncertainty.device_time import DeviceTime
 
 HEADER = "kernel,variant,name,m,n,k,batch,accumulate,precision,bytes,seconds,kept_out\n"
 STREAMS = "stream,,stream,,,,,,,1e3,1e-8,false\nstream,,stream,,,,,,,1e11,1,false\n"

@@ -14,7 +14,7 @@ from sim.analysis.comparison.cases import Case
 from sim.analysis.comparison.comparison import Comparison, Parted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.results.formatting import Cells, large, money, percent
 
 _FORMS: Mapping[str, Callable[[float], str]] = {"s": human_seconds, "%": percent, "USD": money}

@@ -14,7 +14,7 @@ from sim.analysis.comparison.comparison import Comparison, Parted, Seconds, sure
 from sim.analysis.samples.pairs import paired
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.update_record import CurvePoint
 from sim.results.differences import differences, told

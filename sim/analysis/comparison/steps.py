@@ -8,7 +8,8 @@ from sim.analysis.comparison.cases import Case
 from sim.analysis.comparison.comparison import Comparison, Parted, Seconds, surer
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import DAY, human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
+from sim.config.units import DAY
 from sim.results.differences import differences, told
 from sim.results.formatting import Cells, large, long_unit, percent, rate
 from sim.results.likely import likely

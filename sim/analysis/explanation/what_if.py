@@ -10,7 +10,7 @@ import numpy as np
 from sim import kind
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import human_bytes
+from sim.config.readable import human_bytes
 from sim.kind import Floats, Setup, Speeds
 from sim.parallel.memory import fullest, memories
 from sim.scenario.setup import PlanSetup

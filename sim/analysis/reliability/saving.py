@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from sim.config.dataclass import dataclass
-from sim.config.units import human_rate, human_seconds
+from sim.config.readable import human_rate, human_seconds
 from sim.engine.accounts import accounts, critical_role
 from sim.engine.play import play
 from sim.hardware.cluster.topology import Topology

@@ -11,7 +11,7 @@ from sim.analysis.search.simplicity import complications
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout
 from sim.config.dataclass import dataclass
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.hardware.cluster.price import per_million
 from sim.interface.frameworks.jobs import emitted
 from sim.model.counts import model_flops

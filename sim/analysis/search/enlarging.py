@@ -11,7 +11,7 @@ from sim.analysis.search.layouts import Pruned, layouts, meshes
 from sim.analysis.search.space import Space
 from sim.analysis.search.tasks import families
 from sim.config.errors import InputError
-from sim.config.units import human_bytes
+from sim.config.readable import human_bytes
 from sim.simulate import garbage_left
 
 _SAVING = ("recompute", "zero", "moments", "offload")  # choices that save memory, cheapest first

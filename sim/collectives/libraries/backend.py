@@ -11,13 +11,15 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sim.collectives.interconnect import CallCost, CollectiveCall
-from sim.collectives.libraries import profile
 from sim.collectives.libraries.nccl import Nccl, NcclConstants
 from sim.config import catalog
 from sim.config.reads import remembered
+
+if TYPE_CHECKING:
+    from sim.collectives.libraries.profile import FabricProfile
 
 _OTHERS = {"gloo": "Gloo", "xla": "Xla"}  # modules, which are loaded when needed, and their classes
 
@@ -36,16 +38,35 @@ def load(name: str = "nccl", *, where: str = "command line") -> Backend:
     The same name gives the same object as long as its files do not change. Raises `InputError`
     where there is no such file or the file does not describe a backend.
     """
-    return _load(profile.located(name, where=where), name, where)
+    return _load(_located(name, where), name, where)
+
+
+def measured(name: str, *, where: str = "command line") -> "FabricProfile | None":
+    """The profile of a name or path; None for a library of topologies/backends. Raises
+    `InputError`."""
+    if _located(name, where) is None:
+        return None
+    from sim.collectives.libraries.profile import find
+
+    return find(name, where=where)
+
+
+def _located(name: str, where: str) -> Path | None:
+    """The file of a profile; None for a library of topologies/backends."""
+    if not name.endswith(".toml") and catalog.has("topologies/backends", name):
+        return None
+    from sim.collectives.libraries.profile import located  # few fabrics were measured
+
+    return located(name, where=where)
 
 
 @remembered(16)
 def _load(path: Path | None, name: str, where: str) -> Backend:
-    measured = profile.read(path) if path else None
-    own = catalog.find("topologies/backends", measured.backend if measured else name, where=where)
+    found = measured(str(path), where=where) if path else None
+    own = catalog.find("topologies/backends", found.backend if found else name, where=where)
     data, place = catalog.document("topologies/backends", own), catalog.place(own)
-    if path and measured:
-        data = catalog.overlaid(data, measured.constants)
+    if path and found:
+        data = catalog.overlaid(data, found.constants)
         place = f"{catalog.place(path)}, constants"
     library = data.pop("library", "nccl")
     if library in _OTHERS:

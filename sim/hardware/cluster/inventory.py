@@ -7,8 +7,19 @@ from collections.abc import Iterator
 
 from sim.config.errors import InputError
 from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS
-from sim.hardware.cluster.network import Link
+from sim.hardware.cluster.link_names import FORMS, links_named
+from sim.hardware.cluster.network import Link, Route
 from sim.hardware.cluster.placement import Placement
+
+
+def parse_link(cluster: Placement, text: str) -> Route:
+    """The links of a name. Raises `InputError` for a text that names no link of the cluster."""
+    links, where = links_named(text), f"link {text!r}"
+    if not links:
+        raise InputError(where, "is not the name of a link", f"write it like {FORMS}")
+    if not all(has_link(cluster, link) for link in links):
+        raise InputError(where, f"{cluster.name} has no such link", f"it has {summary(cluster)}")
+    return links
 
 
 def links(cluster: Placement) -> Iterator[Link]:

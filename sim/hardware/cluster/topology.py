@@ -15,7 +15,6 @@ from sim.config import catalog, reads
 from sim.config.checked import altered, is_rate, structure
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import human_rate
 from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS, Host, Storage
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route
 from sim.hardware.cluster.node_fabric import NodeFabric
@@ -77,11 +76,11 @@ class Topology(Placement):
         """The rates of links that do not suit the parts at their ends."""
         node, network, own = self.node, self.network, self.device.link_bandwidth
         if own and node and not node.network_through_ports and not own / 4 <= node.bandwidth <= own:
-            there = f"all links of {self.device.name} carry {human_rate(own)} each way"
-            yield f"node.bandwidth is {human_rate(node.bandwidth)}; {there}"
+            there = f"all links of {self.device.name} carry {_rate(own)} each way"
+            yield f"node.bandwidth is {_rate(node.bandwidth)}; {there}"
         if network and self.nodes > 1 and (pcie := self.nic_bandwidth) < network.bandwidth:
-            there = f"over PCIe, which carries {human_rate(pcie)}; set host.generation to the NIC's"
-            yield f"messages reach a NIC of {human_rate(network.bandwidth)} {there}"
+            there = f"over PCIe, which carries {_rate(pcie)}; set host.generation to the NIC's"
+            yield f"messages reach a NIC of {_rate(network.bandwidth)} {there}"
 
     def with_gpus(self, gpus: int, each: int | None = None) -> "Topology":
         """The same cluster with `gpus` of its devices in use. A job uses `each` devices of a node,
@@ -147,9 +146,7 @@ class Topology(Placement):
         topology = self
         for part in self.parse_link(link):
             if rate >= (capacity := self.capacity(part)):
-                fault = (
-                    f"{human_rate(rate)} of traffic on a link that carries {human_rate(capacity)}"
-                )
+                fault = f"{_rate(rate)} of traffic on a link that carries {_rate(capacity)}"
                 raise InputError(f"link {link!r}", fault, "leave something of it")
             topology = topology.slowed(part, capacity / (capacity - rate))
         return topology
@@ -175,15 +172,8 @@ class Topology(Placement):
         Raises `InputError` for a text that names no link of this cluster.
         """
         from sim.hardware.cluster import inventory
-        from sim.hardware.cluster.link_names import FORMS, links_named
 
-        links, where = links_named(text), f"link {text!r}"
-        if not links:
-            raise InputError(where, "is not the name of a link", f"write it like {FORMS}")
-        if not all(inventory.has_link(self, link) for link in links):
-            remedy = f"it has {inventory.summary(self)}"
-            raise InputError(where, f"{self.name} has no such link", remedy)
-        return links
+        return inventory.parse_link(self, text)
 
     def route(self, source: int, target: int, path: int = 0) -> Route:
         """The links that a message from one GPU to another passes, in order."""
@@ -253,6 +243,12 @@ class Topology(Placement):
         if part is None:
             raise ValueError(f"{self.name} has no link {link!r}")
         return part
+
+
+def _rate(rate: float) -> str:
+    from sim.config.readable import human_rate  # few clusters have odd or busy links
+
+    return human_rate(rate)
 
 
 @cache

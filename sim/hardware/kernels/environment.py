@@ -25,7 +25,8 @@ from dataclasses import fields
 from typing import Literal
 
 from sim.config.dataclass import dataclass
-from sim.config.units import Bytes, Seconds, quantity_text
+from sim.config.readable import quantity_text
+from sim.config.units import Bytes, Seconds
 
 CopyKind = Literal["host to device", "device to host", "device to device"]
 Beside = Literal["copy", "all_reduce"]

@@ -123,7 +123,7 @@ def _show_moves(
 ) -> None:
     """Print the other layouts, numbers of GPUs and batches that a recorded or RL job can take."""
     from sim.analysis.explanation.moves import moves
-    from sim.config.units import human_seconds
+    from sim.config.readable import human_seconds
 
     rent = {"topology.price.hour": price} if price else {}
     found = moves(record, settings | rent, global_batch=global_batch)

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from matplotlib.figure import Figure
 
-from sim.config.units import human_bytes
+from sim.config.readable import human_bytes
 from sim.engine.link_loads import LinkLoad
 from sim.engine.routes import Regions
 from sim.hardware.cluster.host import UNITS

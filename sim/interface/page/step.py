@@ -7,7 +7,7 @@ from dataclasses import asdict
 from sim.analysis.explanation.explain import Explanation
 from sim.analysis.explanation.what_if import MICROBATCH, WhatIf, what_if
 from sim.config.errors import InputError
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.interface.document import terminal
 from sim.interface.document.nodes import (
     Figure,

@@ -8,7 +8,7 @@ from matplotlib import colormaps
 
 from sim.analysis.collectives.times import CollectiveTimes
 from sim.collectives.schedule import CollectiveSchedule, Round
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.interface.plots import topology
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.interface.views.collective import title

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from sim.analysis.comparison.figures import FigureComparison
 from sim.analysis.comparison.lines import LineDifferences
 from sim.analysis.comparison.steps import StepComparison
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.interface.plots import pipeline
 from sim.interface.plots.memory import OTHER, colour_of
 from sim.interface.plots.picture import PALETTE, Figure

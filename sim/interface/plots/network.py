@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 
 from sim.config.dataclass import dataclass
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.hardware.cluster import grid as grids
 from sim.hardware.cluster.cabled import CabledNetwork
 from sim.hardware.cluster.network import ClusterNetwork

@@ -6,7 +6,7 @@ from math import cos, pi, sin
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.topology import Topology
 from sim.interface.views.topology import KINDS, rate

@@ -15,7 +15,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.patches import Patch
 
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.engine.timeline import Columns, Role, Timeline
 from sim.interface.plots.picture import Figure
 from sim.interface.plots.pipeline_boxes import (

@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from sim.analysis.reliability.budget import Budget
 from sim.analysis.reliability.cost import TrainingCost
 from sim.analysis.reliability.goodput import Goodput
-from sim.config.units import DAY, HOUR, MINUTE, human_seconds
+from sim.config.readable import human_seconds
+from sim.config.units import DAY, HOUR, MINUTE
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.results.formatting import energy_unit, large, long_unit, money_unit, several
 

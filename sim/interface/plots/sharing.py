@@ -5,7 +5,8 @@ from typing import cast
 from matplotlib.ticker import LogLocator
 
 from sim.analysis.comparison.sharing import SharingComparison
-from sim.config.units import HOUR, human_seconds
+from sim.config.readable import human_seconds
+from sim.config.units import HOUR
 from sim.interface.plots import loss, pipeline
 from sim.interface.plots.loss import plain
 from sim.interface.plots.picture import PALETTE, Figure

@@ -16,7 +16,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import PercentFormatter
 
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.engine.routes import Regions
 from sim.hardware.cluster.link_names import link_name, links_named
 from sim.hardware.cluster.topology import Topology

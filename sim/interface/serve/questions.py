@@ -17,7 +17,7 @@ from sim.analysis.reliability.goodput import goodput
 from sim.analysis.search.plan import plan as planned
 from sim.config import limit, reads
 from sim.config.errors import InputError
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.interface.document import answers
 from sim.interface.document.nodes import Document, Figure, Figures, Picture, Section
 from sim.interface.frameworks.jobs import FRAMEWORKS, emitted, foreign, plan_of, stack_of, start

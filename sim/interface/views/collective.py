@@ -7,7 +7,7 @@ from sim.collectives.algorithms.direct import AT_ONCE
 from sim.collectives.libraries.nccl import LL_OF_PEERS
 from sim.collectives.readings import condense
 from sim.collectives.schedule import CollectiveSchedule, algorithms, offered
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.interface.document.nodes import Document, Sentence, document, table
 from sim.results.formatting import Cells, several
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sim.analysis.comparison.comparison import Comparison
 from sim.analysis.comparison.lines import SAMPLES, LineChange, LineDifferences
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.interface.document.nodes import (
     Document,
     Listing,

@@ -8,7 +8,7 @@ from sim.analysis.explanation.changes import Change
 from sim.analysis.explanation.explain import Explanation
 from sim.analysis.explanation.limits import Limits, Roof
 from sim.analysis.explanation.moves import Move, Moves
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.interface.document.nodes import Document, Section, Sentence, document, section, table
 from sim.interface.views.step import waits_for_data
 from sim.results.by_line import PARTS, Line, Moment

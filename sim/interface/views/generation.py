@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.interface.document.nodes import (
     Document,
     Figure,

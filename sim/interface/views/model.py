@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.config.units import human_bytes
+from sim.config.readable import human_bytes
 from sim.interface.document.nodes import Document, Sentence, document, table
 from sim.model import reading
 from sim.model.attention_core import CORE

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from sim.config.units import human_rate, human_seconds
+from sim.config.readable import human_rate, human_seconds
 from sim.hardware.cluster.host import UNITS
 from sim.interface.document.nodes import (
     Document,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from sim.analysis.networks.networks import JobStep, Network, Networks
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.interface.document.nodes import Document, Picture, Sentence, document, section, table
 from sim.results.formatting import Cells, percent, several
 from sim.uncertainty.intervals import LEVEL

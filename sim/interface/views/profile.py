@@ -6,7 +6,7 @@ from typing import get_args
 
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.config.units import human_bytes, human_rate, human_seconds
+from sim.config.readable import human_bytes, human_rate, human_seconds
 from sim.hardware.kernels.dispatch import VIEW, Phase
 from sim.hardware.kernels.environment import CopyTime, Environment
 from sim.hardware.kernels.profile import FOLDER, Profile

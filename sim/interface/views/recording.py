@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from sim.config.units import human_bytes
+from sim.config.readable import human_bytes
 from sim.hardware.kernels.dispatch import Phase
 from sim.interface.document.nodes import Document, Section, Sentence, document, section, table
 from sim.jobs.recorded.memory import Memory

@@ -3,7 +3,7 @@ staleness of the answers that are trained on."""
 
 from collections.abc import Iterator
 
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.interface.document.nodes import (
     Document,
     Figure,

@@ -6,7 +6,8 @@ from math import isfinite
 from sim.analysis.reliability.budget import Budget
 from sim.analysis.reliability.cost import TrainingCost
 from sim.analysis.reliability.goodput import TARGET, Goodput
-from sim.config.units import DAY, HOUR, MINUTE, human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
+from sim.config.units import DAY, HOUR, MINUTE
 from sim.interface.document.nodes import (
     Document,
     Figure,

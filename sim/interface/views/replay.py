@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
 
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.interface.document.nodes import (
     Document,
     Figure,

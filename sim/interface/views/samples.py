@@ -5,7 +5,7 @@ from itertools import groupby
 
 from sim.analysis.samples.answer import Samples
 from sim.analysis.samples.seeds import Seeds
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.interface.document.nodes import (
     Document,
     Section,

@@ -8,7 +8,7 @@ from sim.analysis.search.in_words import plan_text
 from sim.analysis.search.layouts import Pruned, meshes
 from sim.analysis.search.simplicity import ROOMY, complications, score
 from sim.analysis.search.standings import Layout
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.hardware.stack import Stack
 from sim.interface.document.nodes import Document, Sentence, document, section, table
 from sim.parallel.plan import Plan

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from math import isfinite
 
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.interface.document.nodes import (
     Document,
     Figure,

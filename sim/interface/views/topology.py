@@ -5,7 +5,7 @@ from itertools import groupby
 from math import isfinite
 from operator import attrgetter
 
-from sim.config.units import human_bytes, human_seconds, quantity_text
+from sim.config.readable import human_bytes, human_seconds, quantity_text
 from sim.hardware.cluster.host import Storage
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric

@@ -12,7 +12,7 @@ from sim.analysis.validation.errors import mean_of, missed, summary
 from sim.analysis.validation.figures import FigureRun, FigureValidation, PairRun
 from sim.analysis.validation.parts import PartValidation
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.interface.document.nodes import (
     Document,
     Section,

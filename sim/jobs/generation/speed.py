@@ -7,7 +7,7 @@ from math import ceil
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import FitError, InputError
-from sim.config.units import human_bytes
+from sim.config.readable import human_bytes
 from sim.engine.machine import Machine
 from sim.jobs.generation.attention import Affine, CachedLayer, cached_layer
 from sim.jobs.generation.engine import Engine

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from sim.config.units import human_bytes
+from sim.config.readable import human_bytes
 from sim.engine.accounts import Account
 from sim.engine.memory_curve import MemoryCurve
 from sim.engine.record import Record

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.engine.timeline import Role
 from sim.jobs.sharing.learning.task import accuracy
 from sim.jobs.sharing.memory import Holder, holders

@@ -6,7 +6,7 @@ from math import inf, nan
 from typing import TYPE_CHECKING, Any, Self
 
 from sim.config.dataclass import dataclass
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.engine.timeline import Timeline
 from sim.hardware.cluster.topology import Topology
 from sim.jobs.sharing.learning.task import NoTask

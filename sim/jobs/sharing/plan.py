@@ -16,7 +16,8 @@ from sim.config.bounds import Lt
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import add_file, modules
-from sim.config.units import BytesPerSecond, PositiveSeconds, Seconds, human_seconds
+from sim.config.readable import human_seconds
+from sim.config.units import BytesPerSecond, PositiveSeconds, Seconds
 from sim.engine.routes import Regions
 from sim.jobs.sharing.learning.efficiency import Efficiency
 from sim.jobs.sharing.learning.optimizers import Optimizer

@@ -11,8 +11,9 @@ import numpy as np
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import counted
+from sim.config.readable import human_seconds
 from sim.config.stopping import so_far
-from sim.config.units import HOUR, human_seconds
+from sim.config.units import HOUR
 from sim.jobs.sharing.assemble import inputs_of
 from sim.jobs.sharing.kind import sharing_of
 from sim.jobs.sharing.learning.efficiency import Efficiency, efficiency_of

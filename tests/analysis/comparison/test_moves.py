@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import sim
 from sim.analysis.explanation.moves import Moves
 from sim.config.errors import InputError
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.interface.cli.main import main
 from sim.jobs.recorded.file import read, write
 from sim.jobs.recorded.recording import Operator

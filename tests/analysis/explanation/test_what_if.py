@@ -7,7 +7,7 @@ import pytest
 
 from sim.analysis.explanation.what_if import MICROBATCH, SPEEDS, WhatIf, what_if
 from sim.config.errors import InputError
-from sim.config.units import human_bytes
+from sim.config.readable import human_bytes
 from sim.jobs.recorded.setup import RecordedScenario
 from sim.kind import answer as play
 from sim.kind import load, set_up

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from sim import cost, plan, run
-from sim.config.units import human_bytes, human_seconds
+from sim.config.readable import human_bytes, human_seconds
 from sim.interface.cli.main import main
 from sim.interface.page import report
 from sim.jobs.recorded.file import write

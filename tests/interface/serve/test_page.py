@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sim import run
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.interface.serve.server import Server
 from sim.interface.serve.states import base_of
 from tests.interface.browser import chromium

@@ -17,7 +17,7 @@ from sim.analysis.comparison.cases import stored
 from sim.analysis.samples.seeds import Seeds
 from sim.analysis.sweeps import table
 from sim.analysis.sweeps.answer import Sweep
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.interface.cli.files import DOES_NOT_FIT
 from sim.interface.cli.main import main
 from sim.jobs.sharing.outcome import Outcome

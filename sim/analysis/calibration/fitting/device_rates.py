@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.analysis.calibration.fitting import gemm
 from sim.config import catalog
-from sim.config.units import quantity_text
+from sim.config.readable import quantity_text
 from sim.hardware.device import Device
 from sim.hardware.kernels.measurements import ANY, Measurement
 from sim.hardware.kernels.profile import Origin, Profile, rated

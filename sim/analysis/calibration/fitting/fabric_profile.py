@@ -20,7 +20,7 @@ from sim.collectives.libraries.profile import FOLDER, CollectiveResidual, Fabric
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
-from sim.config.units import quantity_text
+from sim.config.readable import quantity_text
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
 from sim.jobs.traces.operation_times import OperationTime

@@ -13,7 +13,7 @@ from sim.kind import load
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 from sim.model.optimizers import optimizer_work
 from sim.scenario.setup import from_scenario
-from sim.uncertainty.work_shares import _kernels
+from sim.uncertainty.device_time import _kernels
 
 # Kernels of eager models that have no kind of their own.
 PLAIN = ("residual", "join qkv grad", "positions", "positions grad", "next sentence")
