@@ -6,20 +6,22 @@ grow with the number of replicas. `sim.engine.group_links` knows the links.
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache, cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.collectives.schedule import GroupShape
 from sim.config.dataclass import dataclass
-from sim.engine.cable_routes import EVERY, hops
 from sim.engine.group_links import GroupLinks, Loads, Spread
 from sim.engine.replicas import Representatives
 from sim.hardware.cluster.topology import Link, Topology
 from sim.parallel.mesh import Mesh
 from sim.program.operations import Call, Collective, Copy, HostLink, Send
 from sim.program.program import Program
+
+if TYPE_CHECKING:
+    from sim.engine.cabled_links import CabledLinks
 
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -172,7 +174,8 @@ class _Grouping:
         self.stage = ranks.at("pp")
         self.node = ranks.rank // topology.gpus_per_node
         copies = any(link.startswith("pcie") for scope in scopes for link in scope.path)
-        self.links = GroupLinks(topology, copies=copies)
+        self.cabled = None if topology.hierarchical else _cabled(topology, copies=copies)
+        self.links = self.cabled or GroupLinks(topology, copies=copies)
         self.group = np.full((len(scopes), len(ranks.rank)), NOBODY, dtype=np.int64)
         self.scope: list[int] = []
         self.shapes: list[GroupShape] = []
@@ -275,39 +278,26 @@ class _Grouping:
         scope = self.scopes[int(members.scope[0])]
         if scope.path:
             pods = self.ranks.pods[members.rank]
-            return self.links.of_hosts(own, gpus, scope.path, scope.loads, pods)
+            from sim.engine.host_loads import of_hosts
+
+            return of_hosts(self.links, own, gpus, scope.path, scope.loads, pods)
         pairs = np.array([scope.pair or (NOBODY, NOBODY) for scope in self.scopes])
         messages = pairs[members.scope[0], 0] != NOBODY
         stage = self.stage[members.rank]
         everybody = np.ones(len(own), dtype=bool)
         sends = stage == pairs[members.scope, 0] if messages else everybody
         receives = stage == pairs[members.scope, 1] if messages else everybody
-        if not self.topology.hierarchical:
+        if self.cabled is not None:
             if messages:
-                return self._messages(own, gpus, sends)
-            return self._hops(own, gpus, self.kinds[self.scopes[int(members.scope[0])]])
+                return self.cabled.of_messages(own, gpus, sends)
+            kinds = self.kinds[self.scopes[int(members.scope[0])]]
+            return self.cabled.of_collectives(own, gpus, kinds)
         inside = self.ranks.axis in self.scopes[int(members.scope[0])].axes
         once = np.ones_like(own)
         pods = self.ranks.pods[members.rank] if inside else once
         count = self.ranks.count[members.rank] if inside else once
         across = np.array([shape.nodes > 1 for shape in self.shapes[first:]])[members.group]
         return self.links.of_members(own, gpus, across, Spread(count, pods), sends, receives)
-
-    def _messages(self, own: Indices, gpus: Indices, sends: Flags) -> Loads:
-        """The loads of groups that have two members, a sender and a receiver."""
-        targets = dict(zip(own[~sends].tolist(), gpus[~sends].tolist(), strict=True))
-        sources = zip(own[sends].tolist(), gpus[sends].tolist(), strict=True)
-        return self.links.of_routes(
-            (group, [(source, targets[group], EVERY, 1.0)]) for group, source in sources
-        )
-
-    def _hops(self, own: Indices, gpus: Indices, kinds: Collection[str]) -> Loads:
-        groups: dict[int, list[int]] = {}
-        for group, gpu in zip(own.tolist(), gpus.tolist(), strict=True):
-            groups.setdefault(group, []).append(gpu)
-        return self.links.of_routes(
-            (group, hops(members, self.topology, kinds)) for group, members in groups.items()
-        )
 
     def finished(self) -> Communicators:
         """All groups; their links are numbered anew without links that no group loads."""
@@ -326,6 +316,12 @@ class _Grouping:
             common=np.array([self.links.common(link[0]) for link in named], dtype=bool),
             loads=Loads(group, link.astype(np.int64), port, nic),
         )
+
+
+def _cabled(topology: Topology, *, copies: bool) -> "CabledLinks":
+    from sim.engine.cabled_links import CabledLinks  # most clusters are switched
+
+    return CabledLinks(topology, copies=copies)
 
 
 @cache

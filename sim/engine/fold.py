@@ -142,12 +142,13 @@ class Folding:
     ) -> FoldedProgram:
         """The folded program; kernels of a role take `slower(role)` times as long. Roles that meet
         within a computation are played step by step, or with `together` as teams."""
+        from sim.engine.clock_transfers import ClockDesk
         from sim.engine.lockstep_groups import teams
         from sim.engine.lowering import Known, Lowering
         from sim.engine.outline import outlines
 
         outline, known = outlines(self.program), Known()
-        desk = self.desk.anew() if together else self.desk  # teams have transfers of their own
+        desk = ClockDesk(self.desk)
         lowered: dict[int, Lowering] = {}
         for role, index in self.roles:
             slowdown = role.slowdown * slower(role)
@@ -160,7 +161,7 @@ class Folding:
         return FoldedProgram(
             roles=tuple(RoleProgram(role, lowered[role.index].streams) for role, _ in self.roles),
             transfers=tuple(desk.transfers),
-            links=tuple(desk.links),
+            links=tuple(self.desk.links),
             teams=teams(lowered),
         )
 

@@ -1,21 +1,18 @@
 """The links that groups of ranks load, as numbers, and how much each group loads them.
 
 On switched clusters a group loads the ports, NICs and pod uplinks of its members, which is
-arithmetic on arrays. Over cables the routes of all hops are summed (`sim.engine.cable_routes`).
+arithmetic on arrays (`sim.engine.cabled_links` has networks of cables).
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.schedule import GroupShape
-from sim.engine.cable_routes import EVERY, PAIRS, Hop, hops, number_of, ways
+from sim.engine.cable_routes import PAIRS, ways
 from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS
 from sim.hardware.cluster.topology import Link, Topology
-from sim.program.operations import HostLink
 
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -40,16 +37,15 @@ class Spread(NamedTuple):
     pods: Indices
 
 
-_KINDS = (
+KINDS = (
     "port-up", "port-down", "nic-up", "nic-down", "pod-up", "pod-down", "workers",
     *HOST_LINKS, *STORAGE_LINKS,
 )  # fmt: skip
-_ROOM = 1 << 40  # more links than any kind has
+ROOM = 1 << 40  # more links than any kind has
 
 
 class GroupLinks:
-    """Links as numbers: kind x `_ROOM` + place. All cables are one further kind, whose places count
-    them in the order of first use."""
+    """Links as numbers: kind x `ROOM` + place."""
 
     def __init__(self, topology: Topology, *, copies: bool = False) -> None:
         """`copies` says whether copies to hosts use the PCIe links that messages use, too."""
@@ -63,19 +59,15 @@ class GroupLinks:
         used = range(min(topology.gpus, self.slots)) if self.nics else ()
         self.nic_of_slot = np.array([topology.nic_of(slot)[1] for slot in used], dtype=np.int64)
         self.ways = ways(topology.network)
-        self._cables: dict[Link, int] = {}
-        self._named: list[Link] = []
 
     def name(self, number: int) -> Link:
         """The link with a number."""
-        kind, place = divmod(number, _ROOM)
-        if kind == len(_KINDS):
-            return self._named[place]
-        if _KINDS[kind].startswith("nic"):
-            return (_KINDS[kind], *divmod(place, max(self.nics, 1)))
-        if _KINDS[kind].startswith("pcie"):
-            return (_KINDS[kind], *divmod(place, self.slots))
-        return (_KINDS[kind], place)
+        kind, place = divmod(number, ROOM)
+        if KINDS[kind].startswith("nic"):
+            return (KINDS[kind], *divmod(place, max(self.nics, 1)))
+        if KINDS[kind].startswith("pcie"):
+            return (KINDS[kind], *divmod(place, self.slots))
+        return (KINDS[kind], place)
 
     def of_members(
         self,
@@ -99,17 +91,17 @@ class GroupLinks:
         parts = []
         for way, taking_part in (("up", sends), ("down", receives)):
             some = inner & taking_part
-            parts.append(self._part(f"port-{way}", own[some], gpus[some], 1.0, 0.0))
+            parts.append(self.part(f"port-{way}", own[some], gpus[some], 1.0, 0.0))
             some = outer & taking_part
-            parts.append(self._part(f"nic-{way}", own[some], nic[some], 0.0, share[some]))
+            parts.append(self.part(f"nic-{way}", own[some], nic[some], 0.0, share[some]))
             if self.behind_port:
-                parts.append(self._part(f"port-{way}", own[some], gpus[some], 0.0, share[some]))
+                parts.append(self.part(f"port-{way}", own[some], gpus[some], 0.0, share[some]))
             if self.behind_pcie:
-                links = self._places("pcie", gpus[some])
-                parts.append(self._part(f"pcie-{way}", own[some], links, 0.0, share[some]))
+                links = self.pcie(gpus[some])
+                parts.append(self.part(f"pcie-{way}", own[some], links, 0.0, share[some]))
             if self.topology.pods > 1:
                 parts.append(self._uplinks(f"pod-{way}", own, node, spread, taking_part))
-        return _summed(parts)
+        return summed(parts)
 
     def common(self, kind: str) -> bool:
         """Whether links of a kind lie above the nodes, so several nodes load the same link."""
@@ -117,46 +109,15 @@ class GroupLinks:
         of_storage = kind.startswith(("storage", "operations")) and storage and storage.shared
         return bool(of_storage) or kind.startswith("pod")
 
-    def of_hosts(
-        self,
-        own: Indices,
-        gpus: Indices,
-        path: Sequence[HostLink],
-        loads: Sequence[float],
-        pods: Indices,
-    ) -> Loads:
-        """The loads of copies to hosts. Each byte of a copy puts `loads` bytes on the links of
-        `path`. A device that reaches its host through a port of its node's fabric loads the port,
-        too. `pods` is the number of pods with ranks for which each rank stands."""
-        parts = []
-        for kind, load in zip(path, loads, strict=True):
-            size = load / pods if kind.startswith("pod") else load
-            parts.append(self._part(kind, own, self._places(kind, gpus), size, 0.0))
-            if kind.startswith("pcie") and self.behind_port:
-                parts.append(self._part(f"port-{kind[5:]}", own, gpus, load, 0.0))
-        return _summed(parts)
+    def pcie(self, gpus: Indices) -> Indices:
+        """The place of each GPU's PCIe link."""
+        links = map(self.topology.host_link_of, gpus.tolist())
+        return np.array([node * self.slots + j for node, j in links], dtype=np.int64)
 
-    def _places(self, kind: str, gpus: Indices) -> Indices:
-        """The place of each GPU's link among the links of a kind."""
-        node = gpus // self.slots
-        match kind.partition("-")[0]:
-            case "workers":
-                return gpus
-            case "pcie":
-                links = map(self.topology.host_link_of, gpus.tolist())
-                return np.array([node * self.slots + j for node, j in links], dtype=np.int64)
-            case "nic":
-                return node * max(self.nics, 1) + self.nic_of_slot[gpus % self.slots]
-            case "pod":
-                return np.array([self.topology.pod_of(n) for n in node.tolist()], dtype=np.int64)
-            case "storage" | "operations" if storage := self.topology.storage:
-                return np.array([storage.place_of(n) for n in node.tolist()], dtype=np.int64)
-        return node
-
-    def _part(
+    def part(
         self, kind: str, own: Indices, place: Indices, port: float | Floats, nic: float | Floats
     ) -> Loads:
-        link = _KINDS.index(kind) * _ROOM + place
+        link = KINDS.index(kind) * ROOM + place
         size = np.ones(len(own))
         return Loads(own, link, size * port, np.outer(size * nic, np.ones(len(self.ways))))
 
@@ -179,26 +140,9 @@ class GroupLinks:
         here = np.bincount((own * room + pod)[one], weights=count / spread.pods[one])[some]
         crosses = spans[groups] > 1
         out = (here * (whole - here) / np.maximum(whole - 1.0, 1.0))[crosses]
-        part = self._part(kind, groups[crosses], places[crosses], 0.0, 1.0)
+        part = self.part(kind, groups[crosses], places[crosses], 0.0, 1.0)
         part.nic[:, self.ways.index(PAIRS)] = out
         return part
-
-    def of_routes(self, routes: Iterable[tuple[int, Iterable[Hop]]]) -> Loads:
-        """The loads of groups whose members send to each other by these hops, route by route."""
-        paths = self.topology.network.paths if self.topology.network else 1
-        rows = [
-            (group, self._number(link), local * share / paths, (not local) * share / paths, way)
-            for group, hop in routes
-            for source, target, way, share in hop
-            for local in [source // self.slots == target // self.slots]
-            for path in range(paths)
-            for link in self.topology.route(source, target, path)
-        ]
-        if not rows:
-            return self.nothing
-        group, link, port, nic, way = (np.array(column) for column in zip(*rows, strict=True))
-        taken = (way[:, None] == np.arange(len(self.ways))) | (way[:, None] == EVERY)
-        return _summed([Loads(group, link, port, nic[:, None] * taken)])
 
     @property
     def nothing(self) -> Loads:
@@ -206,18 +150,8 @@ class GroupLinks:
         none = np.empty(0, dtype=np.int64)
         return Loads(none, none, np.empty(0), np.empty((0, len(self.ways))))
 
-    def _number(self, link: Link) -> int:
-        kind, *place = link
-        if kind in _KINDS:
-            at = place[0] * max(self.nics, 1) + place[1] if kind.startswith("nic") else place[0]
-            return _KINDS.index(kind) * _ROOM + at
-        if link not in self._cables:
-            self._cables[link] = len(self._named)
-            self._named.append(link)
-        return len(_KINDS) * _ROOM + self._cables[link]
 
-
-def _summed(parts: Sequence[Loads]) -> Loads:
+def summed(parts: Sequence[Loads]) -> Loads:
     """Sum the rows of loads that have the same group and link."""
     group, link, port, nic = (np.concatenate(column) for column in zip(*parts, strict=True))
     if not len(group):
@@ -229,42 +163,3 @@ def _summed(parts: Sequence[Loads]) -> Loads:
     return Loads(
         group[starts], link[starts], np.add.reduceat(port, starts), np.add.reduceat(nic, starts, 0)
     )
-
-
-def shape_of(gpus: Sequence[int], topology: Topology) -> GroupShape:
-    """The placement of a group of GPUs on nodes."""
-    nodes = Counter(map(topology.node_of, gpus))
-    extent, network = max(nodes) - min(nodes), topology.network
-    return GroupShape(
-        ranks=len(gpus),
-        nodes=len(nodes),
-        per_node=max(nodes.values()),
-        beyond=network.beyond(len(nodes), extent, topology.whole) if network else 0.0,
-    )
-
-
-def group_loads(
-    gpus: Sequence[int],
-    topology: Topology,
-    shape: GroupShape,
-    kind: str = "all_reduce",
-    algorithm: str = "ring",
-) -> dict[Link, tuple[float, float]]:
-    """For each link of one group, its bytes per byte through a port and per byte out of a node."""
-    way = number_of(topology.network, kind, algorithm)
-    links, members = GroupLinks(topology), np.array(gpus, dtype=np.int64)
-    group = np.zeros_like(members)
-    if topology.hierarchical:
-        everybody = group == 0
-        across = everybody if shape.nodes > 1 else ~everybody
-        loads = links.of_members(
-            group, members, across, Spread(group + 1, group + 1), everybody, everybody
-        )
-    else:
-        loads = links.of_routes([(0, hops(gpus, topology, {kind}))])
-    return {
-        links.name(link): (port, nic)
-        for link, port, nic in zip(
-            loads.link.tolist(), loads.port.tolist(), loads.nic[:, way].tolist(), strict=True
-        )
-    }

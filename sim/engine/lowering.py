@@ -9,11 +9,11 @@ followed by a step in which the role waits for the other roles.
 
 from collections.abc import Iterable, Mapping
 
+from sim.engine.clock_transfers import ClockTransfers
 from sim.engine.communicators import Scope, scope_of
 from sim.engine.costs import Cost, Costs, Silent
 from sim.engine.folded import Carried, CommunicateStep, ComputeStep, Item, Step, Traffic
 from sim.engine.outline import Computation, Cut, Entry, Meeting, Named
-from sim.engine.transfers import RankTransfers
 from sim.program.causes import Cause
 from sim.program.durations import Duration
 from sim.program.memory import runs
@@ -33,7 +33,7 @@ class Known:
         self._costs: dict[object, Costs] = {}
         self._silent = Silent()
 
-    def costs(self, desk: RankTransfers, stage: int, slowdown: float, work: Work) -> Costs:
+    def costs(self, desk: ClockTransfers, stage: int, slowdown: float, work: Work) -> Costs:
         """The costs of work, shared by all roles for which its collectives take equally long."""
         place = stage, id(work)
         if place not in self._scopes:
@@ -74,7 +74,7 @@ class Lowering:
 
     def __init__(
         self,
-        desk: RankTransfers,
+        desk: ClockTransfers,
         stage: int,
         slowdown: float,
         *,

@@ -12,7 +12,7 @@ from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import BytesPerSecond, Seconds
-from sim.engine.group_links import group_loads, shape_of
+from sim.engine.group_loads import group_loads, shape_of
 from sim.engine.machine import Machine
 from sim.hardware.cluster.link_names import link_name
 from sim.hardware.cluster.network import Link

@@ -1,4 +1,4 @@
-"""Calls of ranks become transfers: each class of equal calls is one transfer."""
+"""The traffic of calls: bytes on each class of links, and seconds without other traffic."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,15 +15,13 @@ from sim.config.dataclass import dataclass
 from sim.engine.cable_routes import number_of
 from sim.engine.communicators import NOBODY, Communicators, Floats, Indices, Scope, scope_of
 from sim.engine.costs import Losses, losses
-from sim.engine.folded import LinkClass, Traffic, Transfer
+from sim.engine.folded import LinkClass, Traffic
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Link
 from sim.hardware.device import Device
-from sim.program.causes import STRAGGLERS
-from sim.program.operations import Call, Collective, Send
+from sim.program.operations import Call, Collective
 
 if TYPE_CHECKING:
-    from sim.engine.outline import Named
     from sim.program.routed import Routed
 
 
@@ -49,8 +47,8 @@ class Volume(NamedTuple):
 
 
 class TransferDesk:
-    """Turns the calls of ranks into transfers: each class of equal calls is a transfer. Transfers
-    of the scopes `beside` run while ranks compute."""
+    """The traffic of communicators' calls on a machine. Transfers of the scopes `beside` run while
+    ranks compute."""
 
     def __init__(
         self,
@@ -60,24 +58,19 @@ class TransferDesk:
         beside: frozenset[Scope] = frozenset(),
     ) -> None:
         self.machine, self.groups, self.classes = machine, groups, classes
-        self.transfers: list[Transfer] = []
-        self._numbers: dict[tuple[int, str], int] = {}
         self._traffic: dict[tuple[int, Volume], Traffic] = {}
-        self._chosen: dict[tuple[int, Volume], tuple[str, str]] = {}
+        self.chosen: dict[tuple[int, Volume], tuple[str, str]] = {}
         self._costs: dict[tuple[Volume, GroupShape], CallCost] = {}
         self._group_loads: dict[tuple[int, int], _GroupLoads] = {}
         self._roles: dict[int, tuple[int, ...]] = {}
-        self._rivals: dict[int, bool] = {}
-        self._like: dict[int, int] = {}
-        self._kinds: dict[object, int] = {}
-        self._class_of: list[int] = classes.groups.tolist()
-        self._beside = {
+        self.class_of: list[int] = classes.groups.tolist()
+        self.beside = {
             number
             for place, scope in enumerate(groups.scopes)
             if scope in beside
             for number in classes.groups[_members(groups.group[place])].tolist()
         }
-        self._first_group: list[int] = _first(classes.groups).tolist()
+        self.first_group: list[int] = _first(classes.groups).tolist()
         self._first_link = _first(classes.links)
         self._bounds = np.searchsorted(groups.loads.group, np.arange(len(groups.shape) + 1))
         counts = Counter(classes.links.tolist())
@@ -86,18 +79,11 @@ class TransferDesk:
             for number, link in enumerate(self._named_links())
         ]
 
-    def anew(self) -> "TransferDesk":
-        """A copy of the desk without transfers; both share the traffic computed so far."""
-        other = copy(self)
-        other.transfers, other._numbers = [], {}
-        return other
-
     def on(self, machine: Machine) -> "TransferDesk":
         """A new desk for another machine with the same classes of ranks, groups and links."""
-        other = self.anew()
+        other = copy(self)
         other.machine = machine
-        other._traffic, other._chosen, other._costs = {}, {}, {}
-        other._like, other._kinds = {}, {}
+        other._traffic, other.chosen, other._costs = {}, {}, {}
         other.links = [
             replace(link, capacity=machine.topology.capacity(named))
             for link, named in zip(self.links, self._named_links(), strict=True)
@@ -130,7 +116,7 @@ class TransferDesk:
         return on_link
 
     def at(self, index: int) -> "RankTransfers":
-        """The transfers of the rank at a place."""
+        """The traffic of the calls of the rank at a place."""
         return RankTransfers(self, index)
 
     def group_at(self, index: int, scope: Scope) -> int:
@@ -144,107 +130,19 @@ class TransferDesk:
             self._roles[g] = tuple(sorted(set(self.classes.ranks[members].tolist())))
         return self._roles[g]
 
-    def arity(self, g: int) -> int:
-        """The number of roles among a communicator's members."""
-        return len(self.roles(g))
-
-    def has_rivals(self, g: int) -> bool:
-        """Whether traffic of another class of communicators, or of other jobs, uses the links of
-        communicator g. Transfers of its own class beside computations count as rivals, too."""
-        number = self._class_of[g]
-        if number in self._beside:
-            return True
-        if number not in self._rivals:
-            loads = self.groups.loads
-            links = loads.link[self._rows(self._first_group[number])]
-            touching = self.classes.groups[loads.group[np.isin(loads.link, links)]]
-            shared = self.machine.shared
-            self._rivals[number] = bool((touching != number).any()) or any(
-                self.groups.links[link] in shared for link in links.tolist()
-            )
-        return self._rivals[number]
-
-    def _rows(self, g: int) -> slice:
+    def rows(self, g: int) -> slice:
         """The rows of a communicator in the table of loads."""
         return slice(int(self._bounds[g]), int(self._bounds[g + 1]))
 
-    def transfer(self, g: int, named: "Named", stage: int) -> int:
-        """The number of the transfer to which a call of a member of communicator g belongs."""
-        call, _, name = named
-        key = self._class_of[g], name
-        if (number := self._numbers.get(key)) is None:
-            number = self._numbers[key] = len(self.transfers)
-            self.transfers.append(self._build(self._first_group[key[0]], call, name, stage))
-            return number
-        known = self.transfers[number]
-        if known.kind != _kind(call) or known.bytes != call.bytes:
-            raise ValueError(f"two transfers of one group are both called {name!r}")
-        if isinstance(call, Collective) and call.beside:  # the slowest participant's kernels count
-            own = self._build(self._first_group[key[0]], call, name, stage)
-            self.transfers[number] = max(known, own, key=lambda each: each.traffic.size)
-        return number
-
-    def like(self, g: int) -> int:
-        """A number that is equal for communicators whose calls all take equally long."""
-        if g not in self._like:
-            rates = [link.capacity for link in self.links]
-            ways = range(self.groups.loads.nic.shape[1])
-            loads = tuple(
-                (
-                    frozenset(own.busiest),
-                    frozenset((rates[link], port, nic) for link, port, nic in own.through),
-                    frozenset((port, nic, rates[link]) for port, nic, link in own.at_once),
-                )
-                for own in (self._loads(g, way) for way in ways)
-            )
-            key = self.groups.shape[g], self.arity(g) > 1, loads
-            self._like[g] = self._kinds.setdefault(key, len(self._kinds))
-        return self._like[g]
-
-    def team(self, g: int, call: Collective, name: str) -> int:
-        """The number of an empty transfer. It begins when all roles of a communicator have begun a
-        computation that they run together."""
-        key = (self._class_of[g], f"{name} together")
-        if key not in self._numbers:
-            self._numbers[key] = len(self.transfers)
-            met = Transfer(
-                name=name,
-                cause=STRAGGLERS,
-                kind=call.kind,
-                arity=self.arity(g),
-                traffic=NO_TRAFFIC,
-                bytes=0.0,
-                ranks=self.groups.shape[g].ranks,
-            )
-            self.transfers.append(met)
-        return self._numbers[key]
-
-    def _build(self, g: int, call: Call, name: str, stage: int) -> Transfer:
-        volume = _volume(call)
-        traffic = self._traffic_of(g, volume)
-        algorithm, protocol = self._chosen[g, volume]
-        return Transfer(
-            name=name,
-            cause=call.cause,
-            kind=volume.kind,
-            arity=self.arity(g),
-            traffic=traffic,
-            bytes=call.bytes,
-            ranks=self.groups.shape[g].ranks,
-            algorithm=algorithm,
-            protocol=protocol,
-            way=_way(call, stage),
-        )
-
     def traffic(self, g: int, call: Call) -> Traffic:
         """The traffic of a call of communicator g."""
-        return self._traffic_of(g, _volume(call))
+        return self.traffic_of(g, volume_of(call))
 
-    def _traffic_of(self, g: int, volume: Volume) -> Traffic:
+    def traffic_of(self, g: int, volume: Volume) -> Traffic:
         key = g, volume
         if key not in self._traffic:
             cost, times = self._cost(volume, g), volume.times
-            group = self._loads(
+            group = self.loads(
                 g, number_of(self.machine.topology.network, volume.kind, cost.algorithm)
             )
             size = times * max((p * cost.port + n * cost.nic for p, n in group.busiest), default=0)
@@ -269,7 +167,7 @@ class TransferDesk:
                 at_once=times * (cost.latency + max(at_once, default=0.0)),
                 sent=tuple([sent for *_, sent in through]),
             )
-            self._chosen[key] = cost.algorithm, cost.protocol
+            self.chosen[key] = cost.algorithm, cost.protocol
         return self._traffic[key]
 
     def _cost(self, volume: Volume, g: int) -> CallCost:
@@ -282,11 +180,11 @@ class TransferDesk:
             )
         return self._costs[key]
 
-    def _loads(self, g: int, way: int) -> "_GroupLoads":
+    def loads(self, g: int, way: int) -> "_GroupLoads":
         """The loads of communicator g if its bytes cross the network by one of the ways."""
         key = g, way
         if key not in self._group_loads:
-            rows, number = self._rows(g), self._class_of[g]
+            rows, number = self.rows(g), self.class_of[g]
             loads, (port, nic) = self.groups.loads, self.groups.at_once
             links = self.classes.links[loads.link[rows]].tolist()
             through = [(link, *self._on_link[link, number]) for link in sorted(set(links))]
@@ -323,7 +221,7 @@ def _members(groups: Indices) -> Indices:
 
 
 class RankTransfers:
-    """The transfers of one rank, at the transfer desk."""
+    """The traffic of the calls of one rank, at the transfer desk."""
 
     def __init__(self, desk: TransferDesk, index: int) -> None:
         self.desk, self.index = desk, index
@@ -350,11 +248,6 @@ class RankTransfers:
         """The links of this rank, which tell how long its collectives take alone."""
         return OwnLinks(self, stage)
 
-    def transfer(self, named: "Named", stage: int) -> int | None:
-        """The transfer's number, or None if the rank is the only member of its group."""
-        g = self._group_of(named.scope)
-        return None if g == NOBODY else self.desk.transfer(g, named, stage)
-
     def group(self, call: Call, stage: int) -> int | None:
         """The communicator that takes part in a call, or None if the rank is alone."""
         g = self._group(call, stage)
@@ -363,29 +256,6 @@ class RankTransfers:
     def roles(self, g: int) -> tuple[int, ...]:
         """The roles among a communicator's members."""
         return self.desk.roles(g)
-
-    def taking_part(self, call: Call, stage: int) -> tuple[int, ...]:
-        """The roles that take part in a call; empty if the rank is alone."""
-        g = self._group(call, stage)
-        return () if g == NOBODY else self.desk.roles(g)
-
-    def among_equals(self, call: Call, stage: int) -> bool:
-        """Whether all ranks that take part in a call have this rank's role."""
-        return len(self.taking_part(call, stage)) <= 1
-
-    def like(self, scope: Scope) -> object:
-        """A number, equal for ranks whose calls of a scope take equally long; None if alone."""
-        g = self._group_of(scope)
-        return None if g == NOBODY else self.desk.like(g)
-
-    def team(self, call: Collective, stage: int, name: str) -> int:
-        """The number of the transfer at which roles of a call begin a computation together."""
-        return self.desk.team(self._group(call, stage), call, name)
-
-    @property
-    def role(self) -> int:
-        """The role of this rank."""
-        return int(self.desk.classes.ranks[self.index])
 
     def traffic(self, call: Call, stage: int) -> Traffic:
         """The traffic of a call on the network."""
@@ -396,11 +266,6 @@ class RankTransfers:
             traffic = NO_TRAFFIC if g == NOBODY else self.desk.traffic(g, call)
             known = self._traffic[key] = call, traffic
         return known[1]
-
-    def has_rivals(self, scope: Scope) -> bool:
-        """Whether other traffic uses the links of this rank's communicator of a scope."""
-        g = self._group_of(scope)
-        return g != NOBODY and self.desk.has_rivals(g)
 
 
 NO_TRAFFIC = Traffic(0.0, 0.0, ())
@@ -429,22 +294,15 @@ class OwnLinks:
         return losses(self.desk.device, ctas=ctas, moved=moved)
 
 
-def _kind(call: Call) -> str:
+def kind_of(call: Call) -> str:
     return call.kind if isinstance(call, Collective) else "send"
 
 
-def _volume(call: Call) -> Volume:
+def volume_of(call: Call) -> Volume:
     if isinstance(call, Collective):
         beside = 0.0 if call.quiet else call.beside
         return Volume(call.kind, call.bytes, call.routed, call.times, beside=beside)
-    return Volume(_kind(call), call.bytes, among=call.among)
-
-
-def _way(call: Call, stage: int) -> tuple[int, int] | None:
-    """Source and target stage of a message that `stage` sends or receives."""
-    if isinstance(call, Collective):
-        return None
-    return (stage, call.to) if isinstance(call, Send) else (call.source, stage)
+    return Volume(kind_of(call), call.bytes, among=call.among)
 
 
 def _name(link: Link) -> str:

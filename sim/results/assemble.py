@@ -71,7 +71,7 @@ def report(
         stages=tuple(_stages(job, record, spent, facts.taken)),
         wall_seconds=wall_seconds,
         warnings=(*_warnings(setup, facts.worst), *(sources.warnings if sources else ())),
-        **({"device_time": sources.shares} if sources else {}),
+        device_time=sources.shares if sources else {"model": 1.0},
         straggler_seconds=step - healthy.step_time if healthy else 0.0,
         dropped=_dropped(job),
         gains={name: seconds / step - 1.0 for name, seconds in (others or {}).items()},

@@ -3,6 +3,7 @@
 import pytest
 
 from sim.engine.clock import play
+from sim.engine.clock_transfers import ClockDesk
 from sim.engine.fold import Folding, fold
 from sim.engine.folded import ComputeStep
 from sim.engine.lowering import Lowering
@@ -155,7 +156,7 @@ def test_what_unlike_roles_share_costs_each_what_it_costs_by_itself():
     program = setup.program
     folding, distinct = Folding(program, setup.machine), set()
     for lowered, (role, index) in zip(folding.folded().roles, folding.roles, strict=True):
-        own = Lowering(folding.desk.anew().at(index), role.stage, role.slowdown)
+        own = Lowering(ClockDesk(folding.desk).at(index), role.stage, role.slowdown)
         own.lower(outlines(program).of(role.stage, own.cut))
         for stream, steps in own.streams.items():
             for step, alike in zip(steps, lowered.streams[stream], strict=True):

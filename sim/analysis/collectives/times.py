@@ -15,7 +15,7 @@ from sim.config import gate, limit
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import quantity_of
-from sim.engine.group_links import group_loads, shape_of
+from sim.engine.group_loads import group_loads, shape_of
 from sim.engine.machine import Machine
 from sim.engine.messages import play_collective, trace_collective
 from sim.engine.timeline import Timeline

@@ -15,7 +15,7 @@ from sim.config.errors import InputError
 from sim.engine.clock import end_of, perform
 from sim.engine.columns.weights import Floats
 from sim.engine.folded import ComputeStep, FoldedProgram
-from sim.engine.replay.contention import ROUNDING
+from sim.engine.replay.link_uses import ROUNDING
 
 SAMPLES, TOLERANCE = 20, 0.01
 

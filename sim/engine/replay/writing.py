@@ -135,10 +135,12 @@ class Writer:
     @cached_property
     def _lowest(self) -> "list[Lowering]":
         """For each stage an object that knows the bytes of its work."""
+        from sim.engine.clock_transfers import ClockDesk
         from sim.engine.lowering import Lowering
 
         desks = self.estimate.machine.desks
-        return [Lowering(desk, stage, 1.0) for stage, desk in enumerate(desks)]
+        ranks = [ClockDesk(desk.desk).at(desk.index) for desk in desks]
+        return [Lowering(rank, stage, 1.0) for stage, rank in enumerate(ranks)]
 
     def runs(self, roles: tuple[Role, ...]) -> Runs:
         """The runs of all programs, a column each."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from sim.collectives.schedule import GroupShape
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.engine.group_links import group_loads, shape_of
+from sim.engine.group_loads import group_loads, shape_of
 from sim.engine.machine import Machine
 from sim.hardware.cluster.link_names import link_name
 from sim.jobs.recorded.axes import lattice

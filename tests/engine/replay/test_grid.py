@@ -11,8 +11,9 @@ from sim.engine.folded import LinkClass, Traffic
 from sim.engine.link_loads import link_loads
 from sim.engine.memory_curve import memory_curve
 from sim.engine.play import play
-from sim.engine.replay.contention import contends, shares
+from sim.engine.replay.contention import contends
 from sim.engine.replay.grid import grid_of
+from sim.engine.replay.link_uses import shares
 from sim.engine.replay.play import FoldedMachine
 from sim.engine.replay.play import play as replayed
 from sim.engine.replay.writing import Writer

@@ -9,7 +9,7 @@ import pytest
 import sim
 from sim.analysis.samples.answer import Samples
 from sim.config.errors import InputError
-from sim.engine.group_links import group_loads, shape_of
+from sim.engine.group_loads import group_loads, shape_of
 from sim.engine.play import play
 from sim.hardware.cluster.topology import Topology, load
 from sim.parallel.step import training_step

@@ -284,7 +284,7 @@ def test_on_another_network_collectives_last_as_its_library_says(path):
 
 
 def seconds_shape(gpus, topology):
-    from sim.engine.group_links import shape_of
+    from sim.engine.group_loads import shape_of
 
     return shape_of(range(gpus), topology)
 
