@@ -2,7 +2,7 @@
 
 A kind is a module. `sim.simulate` is the kind of jobs that a plan lays out. Each folder of
 `sim.jobs` with `KEYS` is a further kind, and so is each installed package with an entry point of
-the group `sim.jobs`. Code that asks questions knows this contract and no kind.
+the group `sim.jobs`. Code that asks questions (`sim.questions`) knows this contract and no kind.
 
 A document with one of a folder's `KEYS` is of the folder's kind. So is a file whose name the
 folder's function `claims` accepts, if it has one. The folder's module `kind` has
@@ -38,13 +38,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
-from itertools import count
-from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, ClassVar, Protocol, cast
 
 from sim.config import catalog, gate
 from sim.config.errors import InputError
@@ -53,12 +48,10 @@ from sim.config.schema import annotations_of, chosen_anew, nearest, tagged_in
 from sim.config.schema import meant as close
 from sim.engine.machine import Machine
 from sim.engine.play import Engine
-from sim.engine.play import effort as effort_of
 from sim.hardware.cluster.topology import Topology
-from sim.model.kernels import Kernel
 from sim.parallel.job import Job
 from sim.program.program import Program
-from sim.results.answer import Figures, JobAnswer
+from sim.results.answer import JobAnswer
 from sim.scenario.scenario import BaseScenario, ClusterScenario, Scenario, name_of
 from sim.scenario.settings import (
     FILES,
@@ -70,14 +63,6 @@ from sim.scenario.settings import (
     settings_of,
     split_key,
 )
-from sim.scenario.setup import PlanSetup
-
-if TYPE_CHECKING:
-    from sim.hardware.cluster.network import Link
-    from sim.results.by_line import ByLine, Suggestion
-    from sim.results.likely import Pace
-
-Floats = NDArray[np.float64]
 
 
 class Setup(Protocol):
@@ -106,155 +91,26 @@ class WithoutProgram:
     @property
     def program(self: Setup) -> Program:
         """Raises `InputError`: nobody knows the work before it is done."""
-        raise InputError(self.name, *_module(self).LACKS)
-
-
-class Speeds(Protocol):
-    """A step time as a function of factors on the durations of its `kinds` of resources."""
-
-    @property
-    def kinds(self) -> tuple[str, ...]: ...
-
-    def times(self, factors: Floats) -> Floats:
-        """Return the step times (s) [columns] if the kinds of resources take `factors`
-        [kinds, columns] times as long."""
-        ...
-
-
-# --- Questions about scenarios and their setups ---------------------------------------------------
+        raise InputError(self.name, *module_of(self).LACKS)
 
 
 def set_up(scenario: BaseScenario, *, task: Any = None, brief: bool = False) -> Setup:
     """Resolves a scenario's names and refuses values that do not fit together. `task` is what
     workers of shared updates learn; `brief` leaves out data that only pictures need. Raises
     `InputError`."""
-    return cast(Setup, _module(scenario).set_up(scenario, task=task, brief=brief))
+    return cast(Setup, module_of(scenario).set_up(scenario, task=task, brief=brief))
 
 
 def answer(setup: Setup, *, engine: Engine = "auto", unfold: bool = False) -> JobAnswer:
     """Plays a setup and returns its answer. Raises `InputError`."""
-    return cast(JobAnswer, _module(setup).answer(setup, engine=engine, unfold=unfold))
+    return cast(JobAnswer, module_of(setup).answer(setup, engine=engine, unfold=unfold))
 
 
-def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
-    """Yields the figures of each of several setups of one kind, or the setup's `InputError`."""
-    ask = getattr(_module(setups[0]), "together", None) if len(setups) > 1 else None
-    found: Mapping[int, Figures] = {} if ask is None else ask(setups)
-    for number, setup in enumerate(setups):
-        if number in found:
-            yield found[number]
-            continue
-        try:
-            played = answer(setup)
-        except InputError as error:
-            yield error
-        else:
-            yield Figures(played.columns, played.misfit, played.wall_seconds)
-
-
-def pace(setup: Setup) -> "Pace":
-    """How fast a setup trains, and where. Raises `InputError` if the kind has no pace."""
-    return cast("Pace", _ability(setup, "pace")(setup))
-
-
-def refuse_without(ability: str, scenario: BaseScenario) -> None:
-    """Raises `InputError` for a scenario of a kind without an ability, such as "pace"."""
-    _ability(scenario, ability)
-
-
-def traffic(setup: Setup) -> "tuple[float, dict[Link, float]]":
-    """The mean seconds of a unit of work, and the bytes that the unit puts on each link. It serves
-    setups whose work is not a program. Raises `InputError` if the kind has no `traffic`."""
-    return cast("tuple[float, dict[Link, float]]", _ability(setup, "traffic")(setup))
-
-
-def speeds(setup: Setup, *, many: bool = False) -> Speeds:
-    """A setup's step time as a function of the speeds of resources. `many` compiles the step, which
-    saves time for many columns of factors. Raises `InputError` for a setup without a step, or with
-    a step that cannot be compiled."""
-    return cast(Speeds, _ability(setup, "speeds")(setup, many=many))
-
-
-def kernels(setup: Setup) -> "Sequence[Sequence[KernelCalls]]":
-    """The kernels of each stage, with their seconds and their number of calls in a step. Raises
-    `InputError` for a setup without a step."""
-    found: Sequence[Sequence[KernelCalls]] = _ability(setup, "kernels")(setup)
-    return found
-
-
-KernelCalls = tuple[Kernel, float, int]  # a kernel, its seconds, its calls in a step
-
-
-def by_line(setup: Setup) -> "ByLine | None":
-    """Seconds and memory by line of a setup's script; None if there is no script."""
-    ask = getattr(_module(setup), "by_line", None)
-    return None if ask is None else cast("ByLine", ask(setup))
-
-
-def advice(setup: Setup) -> "list[Suggestion]":
-    """Changes of a setup's script that may make its step shorter. Raises `InputError` for a setup
-    without a script."""
-    return list(_ability(setup, "advice")(setup))
-
-
-def moves(setup: Setup) -> "list[Suggestion]":
-    """Worlds, batches and shardings to which a recorded step can be moved. Raises `InputError` for
-    a setup without a recording."""
-    return list(_ability(setup, "moves")(setup))
-
-
-def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:
-    """Copies of a scenario with its seed, the next seed and so on, without end. None if its play
-    draws no random numbers."""
-    ask = getattr(_module(scenario), "seeded", None)
-    if ask is None or ask(scenario, 0) is None:
-        return None
-    return (ask(scenario, number) for number in count())
-
-
-def effort(setup: Setup) -> float:
-    """How long it takes to play a setup (s of one core), to an order of magnitude."""
-    known: float | None = getattr(setup, "effort", None)
-    return effort_of(setup.program, setup.machine) if known is None else known
-
-
-def adopted(path: os.PathLike[str] | str) -> dict[str, Any]:
-    """The settings with which scenarios use the classes that a user's Python file adds. Raises
-    `InputError` for a file that adds nothing."""
-    (adopt, *_) = (folder.adopt for folder in _ours() if hasattr(folder, "adopt"))
-    return cast("dict[str, Any]", adopt(Path(path)))
-
-
-def answer_of(scenario: BaseScenario) -> type[JobAnswer]:
-    """The class of a scenario's answers."""
-    return cast("type[JobAnswer]", _module(scenario).ANSWER)
-
-
-def planned(setup: Setup) -> PlanSetup:
-    """The setup of a job that a plan lays out. Raises `InputError` for other setups."""
-    if setup.job is None:
-        raise InputError(setup.name, *_module(setup).LACKS)
-    return cast(PlanSetup, setup)
-
-
-def _ability(thing: BaseScenario | Setup, name: str) -> Any:
-    module = _module(thing)
-    if not hasattr(module, name):
-        raise InputError(thing.name, *module.LACKS)
-    return getattr(module, name)
-
-
-def _module(thing: BaseScenario | Setup) -> ModuleType:
+def module_of(thing: BaseScenario | Setup) -> ModuleType:
     return import_module(thing.kind)
 
 
 # --- The kind of a document -----------------------------------------------------------------------
-
-
-def answers() -> tuple[type[JobAnswer], ...]:
-    """The classes of answers of all kinds."""
-    homes = [Scenario.kind, *(_home(folder) for folder in _folders())]
-    return tuple(import_module(home).ANSWER for home in homes)
 
 
 def claims(name: str) -> bool:
@@ -269,9 +125,9 @@ def _claiming(name: str) -> ModuleType | None:
     known = catalog.found("scenarios", name)
     if known is not None and known.suffix == ".toml":
         return None
-    ours = next((folder for folder in _ours() if _claims(folder, name)), None)
-    if ours is not None or known is not None:
-        return ours
+    own = next((folder for folder in ours() if _claims(folder, name)), None)
+    if own is not None or known is not None:
+        return own
     return next((folder for folder in _foreign() if _claims(folder, name)), None)
 
 
@@ -279,13 +135,13 @@ def _claims(folder: ModuleType, name: str) -> bool:
     return hasattr(folder, "claims") and bool(folder.claims(name))
 
 
-def _folders() -> Iterator[ModuleType]:
+def folders() -> Iterator[ModuleType]:
     """Yields the folders of all kinds except jobs of a plan; installed packages come last."""
-    yield from _ours()
+    yield from ours()
     yield from _foreign()
 
 
-def _ours() -> Iterator[ModuleType]:
+def ours() -> Iterator[ModuleType]:
     return (folder for folder in modules("sim.jobs").values() if hasattr(folder, "KEYS"))
 
 
@@ -296,27 +152,13 @@ def _foreign() -> tuple[ModuleType, ...]:
     return tuple(found.load() for found in entry_points(group="sim.jobs"))
 
 
-def _home(folder: ModuleType) -> str:
+def home_of(folder: ModuleType) -> str:
     return f"{folder.__name__}.kind"
 
 
-def question(name: str) -> str:
-    """The question that a scenario asks: the first line of its kind's folder. Empty for a job of a
-    plan and for a file that cannot be read.
-
-    >>> question("ps-async"), question("gpt3-175b-megatron")
-    ('How do workers that do not wait for one another train?', '')
-    """
-    try:
-        folder = _folder_of(catalog.document("scenarios", catalog.find("scenarios", name)))
-    except InputError:
-        return ""
-    return (folder.__doc__ or "").partition("\n")[0] if folder else ""
-
-
-def _folder_of(keys: Iterable[str]) -> ModuleType | None:
+def folder_of(keys: Iterable[str]) -> ModuleType | None:
     """The folder of the kind of documents with these keys; None for jobs of a plan."""
-    return next((own for own in _folders() if not set(own.KEYS).isdisjoint(keys)), None)
+    return next((own for own in folders() if not set(own.KEYS).isdisjoint(keys)), None)
 
 
 def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
@@ -324,11 +166,11 @@ def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
     keys = set(keys)
     if keys <= {field.name for field in fields(Scenario)}:
         return Scenario
-    found = _folder_of(keys)
+    found = folder_of(keys)
     unknown = keys - {field.name for field in fields(Scenario)}
-    meant = (f for f in _folders() if any(close(key, f.KEYS) for key in unknown))  # misspelt
+    meant = (f for f in folders() if any(close(key, f.KEYS) for key in unknown))  # misspelt
     folder = found or next(meant, None)
-    return Scenario if folder is None else import_module(_home(folder)).SCENARIO
+    return Scenario if folder is None else import_module(home_of(folder)).SCENARIO
 
 
 # --- From files to scenarios ----------------------------------------------------------------------
@@ -376,7 +218,7 @@ def _read(name: str, settings: Settings) -> tuple[dict[str, Any], Settings, str]
     folder = _claiming(name)
     if folder is not None:
         changes = settings_of(settings)
-        return import_module(_home(folder)).document(name, changes), changes, name
+        return import_module(home_of(folder)).document(name, changes), changes, name
     path = catalog.find("scenarios", name)
     return {"name": path.stem, **catalog.read(path)}, settings, catalog.place(path)
 
@@ -470,12 +312,12 @@ def _owner(key: str, kind: type[BaseScenario]) -> tuple[str, bool]:
     if key == "device":
         key, head = "topology.device", "topology"
     keys = [field.name for field in fields(kind)]
-    if head not in (*keys, *FILES) and not any(head in folder.KEYS for folder in _folders()):
+    if head not in (*keys, *FILES) and not any(head in folder.KEYS for folder in folders()):
         raise InputError(where, f"unknown key {key!r}", _meant(key, keys))
     return key, "." in key and (head in FILES or head not in keys)
 
 
 def _meant(key: str, keys: Sequence[str]) -> str:
     """The remedy for an unknown key: keys that its author may have meant."""
-    kinds = (key for folder in _folders() for key in folder.KEYS)
+    kinds = (key for folder in folders() for key in folder.KEYS)
     return in_table(key) or nearest(head_of(key), list(dict.fromkeys([*keys, *FILES, *kinds])))

@@ -30,6 +30,7 @@ RINGS = {
         ["results"],
         ["simulate"],
         ["kind"],
+        ["questions"],
     ],
     "other jobs": [
         ["jobs.recorded", "jobs.sharing", "jobs.generation"],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sim
-from sim import kind
+from sim import kind, questions
 from sim.config.errors import InputError
 
 ROOT = Path(sim.__file__).parent
@@ -77,14 +77,14 @@ def test_a_document_is_of_the_kind_whose_tables_it_has(scenario: str, home: str)
 
 def test_what_a_kind_lacks_is_refused_in_a_line() -> None:
     workers = kind.set_up(sim.load("ps-async", {"sharing.steps": 2}), brief=True)
-    for ask in (kind.speeds, kind.kernels, kind.planned):
+    for ask in (questions.speeds, questions.kernels, questions.planned):
         with pytest.raises(InputError, match="has no step of the whole job; use `sim run`"):
             ask(workers)
-    assert kind.by_line(workers) is None
+    assert questions.by_line(workers) is None
 
 
 def test_only_what_draws_numbers_has_seeds() -> None:
-    assert kind.seeds(sim.load("gpt2-one-gpu")) is None
-    drawn = kind.seeds(sim.load("ps-async", {"sharing.seed": 5}))
+    assert questions.seeds(sim.load("gpt2-one-gpu")) is None
+    drawn = questions.seeds(sim.load("ps-async", {"sharing.seed": 5}))
     assert drawn is not None
     assert [own.layout.seed for own in islice(drawn, 3)] == [5, 6, 7]

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import sim
-from sim import jobs, kind
+from sim import jobs, questions
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
@@ -133,7 +133,7 @@ def test_what_it_lacks_is_refused_in_its_own_words() -> None:
         sim.explain("night.toml")
     with pytest.raises(InputError, match="compare: no comparison of such jobs is known"):
         sim.compare("night.toml", ": rest=5 s")
-    assert kind.seeds(sim.load("night.toml")) is None
+    assert questions.seeds(sim.load("night.toml")) is None
 
 
 def test_a_misspelt_key_is_answered_by_the_kind_that_has_it(here: Path) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.samples.seeds import samples
 from sim.config import reads
 from sim.config.dataclass import dataclass
@@ -149,16 +149,16 @@ def _prepared(name: str | None, job: Any, task: Any) -> Prepared:
     if not isinstance(job, BaseScenario):
         fault = f"a {type(job).__name__} is no job"
         raise InputError("compare", fault, "give names, scenarios or results")
-    setup, how = kind.set_up(job, task=task), kind.answer_of(job).comparison
+    setup, how = kind.set_up(job, task=task), questions.answer_of(job).comparison
     topology = setup.machine.topology
     rent = topology.gpus * topology.price.hour if topology.price else None
-    runs = None if kind.seeds(job) is None else partial(_seeded, job, task)
+    runs = None if questions.seeds(job) is None else partial(_seeded, job, task)
     return Prepared(name or job.name, how, partial(kind.answer, setup), rent, runs)
 
 
 def _seeded(job: BaseScenario, task: Any, seeds: int) -> tuple[JobAnswer, ...]:
     """Return the runs of the first seeds; all jobs draw from the same seeds."""
-    return samples(kind.seeds(job) or iter(()), seeds, task=task).runs
+    return samples(questions.seeds(job) or iter(()), seeds, task=task).runs
 
 
 def _short(found: list[Case]) -> list[Case]:
@@ -192,7 +192,7 @@ def stored(path: Path) -> JobAnswer:
     document: dict[str, Any] = found if isinstance(found, dict) else {}
     if document.pop("schema", SCHEMA) != SCHEMA:
         raise InputError(str(path), "is a result of another version", _REMEDY)
-    nearest = max(kind.answers(), key=lambda own: len(_needed(own) & document.keys()))
+    nearest = max(questions.answers(), key=lambda own: len(_needed(own) & document.keys()))
     known = {key.name for key in fields(nearest)} - {"timeline"}
     missing, unknown = sorted(_needed(nearest) - document.keys()), sorted(document.keys() - known)
     if missing or unknown:

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from os import PathLike
 from typing import Any, cast
 
-from sim import kind
+from sim import kind, questions
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.progress import whole
@@ -192,7 +192,7 @@ def diff(
 
 
 def _by_line(setup: Setup) -> ByLine:
-    found = kind.by_line(setup)
+    found = questions.by_line(setup)
     if found is None:
         raise InputError(setup.name, "has no lines of a script", "compare it with `sim compare`")
     return found

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from os import PathLike
 from typing import Any, cast
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.explanation.advice import Advice, advised
 from sim.analysis.explanation.changes import Change, changes
 from sim.analysis.explanation.limits import Limits, Roof, limits, roofline
@@ -97,9 +97,9 @@ def explain(
     """Explain the limits of a step. `scenario` may be a recording; `settings` then name its
     cluster, and `advise` tries changes of its script. Raises `InputError`."""
     loaded = kind.load(scenario, settings)
-    kind.refuse_without("speeds", loaded)
+    questions.refuse_without("speeds", loaded)
     setup = kind.set_up(loaded)
-    suggestions = kind.advice(setup) if advise else []
+    suggestions = questions.advice(setup) if advise else []
     with part(0.1):
         result = cast(Result, kind.answer(setup))
     with part(0.3 if setup.job or advise else 0.9):
@@ -107,12 +107,12 @@ def explain(
     shorter: tuple[Change, ...] = ()
     if setup.job is not None:  # a plan has choices that can be changed
         with part(0.6):
-            shorter = tuple(changes(kind.planned(setup), result))
+            shorter = tuple(changes(questions.planned(setup), result))
     tried: tuple[Advice, ...] | None = None
     if advise:
         with part(0.6):
             tried = tuple(advised(setup, result, suggestions))
-    lines = kind.by_line(setup)
+    lines = questions.by_line(setup)
     return Explanation(
         result=result,
         limits=limited,

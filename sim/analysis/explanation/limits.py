@@ -8,13 +8,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sim import kind
+from sim import questions
 from sim.config.dataclass import dataclass
 from sim.config.progress import waited
 from sim.hardware.device import Device
-from sim.kind import Floats, KernelCalls, Setup, Speeds
+from sim.kind import Setup
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 from sim.program.causes import LOADING
+from sim.questions import Floats, KernelCalls, Speeds
 from sim.uncertainty.draws import bandwidth
 
 NAMES = {
@@ -58,7 +59,7 @@ def limits(setup: Setup) -> Limits:
     transfers slow the kernels beside them less in a recorded step, but as much as before in a
     plan's step. Raises `InputError` for a step that cannot be replayed.
     """
-    speeds = kind.speeds(setup)
+    speeds = questions.speeds(setup)
     step, found = _limits(speeds, np.ones(len(speeds.kinds)))
     if not found:
         return Limits(step_time=step, limits=(), then=())
@@ -104,7 +105,7 @@ class Roof:
 def roofline(setup: Setup) -> list[Roof]:
     """Return the kernels of a step of the stage that computes longest, the longest first."""
     device = setup.machine.topology.device
-    stages = [_roofs(calls, device) for calls in kind.kernels(setup)]
+    stages = [_roofs(calls, device) for calls in questions.kernels(setup)]
     return max(stages, key=lambda found: sum(own.seconds for own in found))
 
 

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.samples.pairs import Floats, half, paired
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -198,7 +198,7 @@ def moves(
     in other ways. With `global_batch`, only moves with that number of samples in a step are played.
     Raises `InputError` for a job that cannot be moved, and where no move is left."""
     setup = kind.set_up(_on(scenario, settings))
-    suggestions = kind.moves(setup)
+    suggestions = questions.moves(setup)
     with part(0.05):
         result = kind.answer(getattr(setup, "brief", setup))
     batch = result.inputs.batch
@@ -293,7 +293,7 @@ def _on(scenario: str | PathLike[str] | BaseScenario, settings: Settings) -> Bas
 def _again(setup: Setup, found: list[Move]) -> Iterator[Move]:
     """Yield the moves. Moves near the best are played with further seeds if plays draw numbers."""
     scenario = getattr(setup, "scenario", None)
-    drawn = None if scenario is None else kind.seeds(scenario)
+    drawn = None if scenario is None else questions.seeds(scenario)
     seeds = [] if drawn is None else [kind.set_up(own) for own in islice(drawn, 1, _SEEDS)]
     near = [move for move in found if move.result.fits and move.made]
     near = [move for move in near if move.rate * _NEAR >= near[0].rate] if seeds else []

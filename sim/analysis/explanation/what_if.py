@@ -7,12 +7,13 @@ from itertools import product
 
 import numpy as np
 
-from sim import kind
+from sim import questions
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.readable import human_bytes
-from sim.kind import Floats, Setup, Speeds
+from sim.kind import Setup
 from sim.parallel.memory import fullest, memories
+from sim.questions import Floats, Speeds
 from sim.scenario.setup import PlanSetup
 from sim.uncertainty.draws import bandwidth
 
@@ -61,18 +62,18 @@ def what_if(setup: Setup, *, microbatches: bool = True, plays: int = 0) -> WhatI
     that cannot be replayed.
     """
     try:
-        own = kind.speeds(setup, many=True)
+        own = questions.speeds(setup, many=True)
     except InputError:
         if plays < _LEAST_PLAYS:
             raise
-        return _played(kind.speeds(setup), plays - len(_KNOBS))
+        return _played(questions.speeds(setup), plays - len(_KNOBS))
     felt = _felt(own)
-    sizes = list(_microbatches(kind.planned(setup))) if microbatches and setup.job else []
+    sizes = list(_microbatches(questions.planned(setup))) if microbatches and setup.job else []
     speeds = tuple(f"{speed:g} x" for speed in SPEEDS)
     knobs = [Knob(name=name, values=speeds, own=SPEEDS.index(1.0)) for name in felt]
     if len(sizes) < 2:
         return WhatIf(knobs=tuple(knobs), times=tuple(map(float, _grid(own, felt))))
-    played = [own if other is setup else kind.speeds(other, many=True) for other in sizes]
+    played = [own if other is setup else questions.speeds(other, many=True) for other in sizes]
     place = next(number for number, other in enumerate(sizes) if other is setup)
     times = np.concatenate([_grid(record, felt) for record in played])
     return WhatIf(knobs=(_knob(sizes, place), *knobs), times=tuple(map(float, times)))

@@ -20,7 +20,7 @@ from math import exp, isclose, log, sqrt
 from statistics import fmean, pstdev
 from typing import Any
 
-from sim import kind
+from sim import kind, questions
 from sim.config import limit
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -198,7 +198,7 @@ def networks(
     limit.refuse_long("network", planned, _effort(asked))
     if told is not None and len(runs) > 1:
         told(planned)
-    played = (kind.pace(kind.set_up(run, brief=True)) for run in runs.values())
+    played = (questions.pace(kind.set_up(run, brief=True)) for run in runs.values())
     paces = dict(zip(runs, counted(played, total=len(runs), unit="step"), strict=True))
     given: dict[str, list[tuple[JobStep, Pace]]] = {}
     for (name, job), states in zip(pairs, asked, strict=True):
@@ -237,15 +237,15 @@ def _asked(
     if failure:
         states.append({**states[0], **failure})
     scenarios = [kind.load(job, state) for state in states]
-    kind.refuse_without("pace", scenarios[0])
-    return [list(islice(kind.seeds(each) or (each,), seeds)) for each in scenarios]
+    questions.refuse_without("pace", scenarios[0])
+    return [list(islice(questions.seeds(each) or (each,), seeds)) for each in scenarios]
 
 
 def _effort(asked: Iterable[Iterable[Sequence[BaseScenario]]]) -> float:
     """Return the seconds of one core that all steps take. Steps of one state differ only in the
     hash, so only the first step is estimated."""
     hashes = {repr(state): state for states in asked for state in states}.values()
-    return sum(len(each) * kind.effort(kind.set_up(each[0], brief=True)) for each in hashes)
+    return sum(len(each) * questions.effort(kind.set_up(each[0], brief=True)) for each in hashes)
 
 
 def _planned(

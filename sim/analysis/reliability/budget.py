@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.reliability.cost import TrainingCost, check_update, cost_of, tokens_of
 from sim.analysis.reliability.failures import Failures, of_table
 from sim.analysis.reliability.failures import load as load_failures
@@ -216,7 +216,7 @@ class _Outlook:
 
     def of(self, job: BaseScenario) -> "_Size":
         setup = kind.set_up(job, brief=True)
-        return _Size(self, job, setup, kind.pace(setup))
+        return _Size(self, job, setup, questions.pace(setup))
 
 
 class _Size:
@@ -244,7 +244,7 @@ class _Size:
 
     @property
     def batch(self) -> int:
-        return kind.planned(self.setup).job.plan.global_batch
+        return questions.planned(self.setup).job.plan.global_batch
 
     @property
     def told(self) -> dict[str, float]:
@@ -321,7 +321,7 @@ class _Sizes:
 
     def __init__(self, outlook: _Outlook, own: _Size) -> None:
         self._outlook, self._job = outlook, own.job
-        plan = kind.planned(own.setup).job.plan
+        plan = questions.planned(own.setup).job.plan
         self.batch = plan.global_batch
         self._ranks = plan.degree(axis for axis in axes() if axis != "dp")
         replicas = plan.degree(["dp"])

@@ -11,7 +11,7 @@ from math import inf
 from os import PathLike
 from typing import Any
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.reliability.saving import stopped
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -154,7 +154,7 @@ def cost(
     scenario = kind.load(scenario, settings_of(settings, price))
     tokens = tokens_of(scenario, tokens)
     setup = kind.set_up(scenario, brief=True)
-    pace = kind.pace(setup)
+    pace = questions.pace(setup)
     check_update(tokens, pace)
     stop = stopped(setup, pace, scenario.checkpoints)
     spent = cost_of(

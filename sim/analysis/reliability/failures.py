@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.reliability.saving import Saving
 from sim.config import catalog, reads
 from sim.config.bounds import Ge, Gt
@@ -120,7 +120,7 @@ class Failures:
         for cause in self.cause:
             slows = cause.slows
             if cause.state:
-                again = kind.pace(kind.set_up(kind.load(job, dotted(cause.state)), brief=True))
+                again = questions.pace(kind.set_up(kind.load(job, dotted(cause.state)), brief=True))
                 slows = max(again.seconds / pace.seconds, 1.0)
             lasts = self.recovery.repair if cause.state and cause.lasts is None else cause.lasts
             causes.append(replace(cause, state={}, slows=slows, lasts=lasts))

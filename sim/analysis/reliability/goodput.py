@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.reliability.cost import TrainingCost, cost_of
 from sim.analysis.reliability.failures import Failures, Recovery, of_table
 from sim.analysis.reliability.failures import load as load_failures
@@ -167,7 +167,7 @@ def goodput(
     job = kind.load(scenario, {k: v for k, v in pairs.items() if k not in settled})
     setup, checkpoints = kind.set_up(job, brief=True), job.checkpoints
     table.check_states(job)
-    pace = kind.pace(setup)
+    pace = questions.pace(setup)
     gpus = pace.topology.gpus
     own = table.in_states(job, pace).of_job(gpus, checkpoints, pace.seconds, settled)
     saved = saving_of(setup, pace, checkpoints, own.recovery, settled)

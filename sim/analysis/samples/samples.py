@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.samples import clocked, seeds
 from sim.analysis.samples.answer import Samples
 from sim.analysis.samples.losses import assumed, by_cause, removed
@@ -47,7 +47,7 @@ def drawn(scenario: BaseScenario, count: int, *, task: Any = None) -> Samples | 
     draws random numbers itself. Raises `InputError`."""
     if count < 1:
         raise InputError("--samples", f"{count} is not a number of samples", "draw 1 or more")
-    runs = kind.seeds(scenario)
+    runs = questions.seeds(scenario)
     if runs is not None:
         return seeds.samples(runs, count, task=task)
     return samples(scenario, count, task=task)
@@ -67,7 +67,7 @@ def samples(scenario: BaseScenario | str, count: int = 1000, *, task: Any = None
         setup, jitter = kind.set_up(job, task=task), job.jitter or Jitter()
         if setup.job is None:
             return clocked.samples(setup, jitter, count)
-        return _samples(kind.planned(setup), jitter, count)
+        return _samples(questions.planned(setup), jitter, count)
 
 
 def _samples(setup: PlanSetup, jitter: Jitter, count: int) -> Samples:

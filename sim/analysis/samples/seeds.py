@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim import kind
+from sim import kind, questions
 from sim.config import limit
 from sim.config.dataclass import dataclass
 from sim.config.progress import counted
@@ -134,7 +134,7 @@ def samples(scenarios: Iterator[BaseScenario], count: int, *, task: Any = None) 
     """Play the first `count` of scenarios that differ in their seeds. Workers learn `task` if it is
     given. Raises `InputError`."""
     first = next(scenarios)
-    effort = kind.effort(kind.set_up(first, task=task, brief=True))
+    effort = questions.effort(kind.set_up(first, task=task, brief=True))
     limit.refuse_long("--samples", f"{count:,} runs", count * max(effort, _OF_RUN))
     played = so_far(
         kind.answer(kind.set_up(scenario, task=task, brief=True))

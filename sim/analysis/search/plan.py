@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.executors import Jobs
 from sim.analysis.search.answer import SearchResult
 from sim.analysis.search.choices.named import outside, parsed
@@ -107,7 +107,7 @@ def _faster(found: SearchResult) -> Iterator[Result]:
         document = catalog.read(catalog.find("scenarios", name))
         same = document.get("model") == space.named and document.get("gpus") == space.gpus
         if same and document.get("plan", {}).get("global_batch") == space.global_batch:
-            setup = kind.planned(kind.set_up(kind.load(name), brief=True))
+            setup = questions.planned(kind.set_up(kind.load(name), brief=True))
             topology = setup.machine.topology
             if topology.name == space.topology.name and setup.job.model.seq == space.model.seq:
                 result = answer(setup)

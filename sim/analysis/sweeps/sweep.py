@@ -15,7 +15,7 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis import executors
 from sim.analysis.program_version import program_version
 from sim.analysis.samples.samples import drawn
@@ -213,7 +213,7 @@ def answers(task: SweepTask) -> list[Answer]:
     with reads.recorded() as together:
         ready = [point for point in points if point.setup is not None and point.seeds is None]
         setups = [point.setup for point in ready if point.setup is not None]
-        found = dict(zip(map(id, ready), kind.figures(setups), strict=True))
+        found = dict(zip(map(id, ready), questions.figures(setups), strict=True))
     return [
         (
             fingerprint(task.scenario, point.point, (task.samples,)),

@@ -59,7 +59,7 @@ def compare(
 def _of_all(settings: tuple[str, ...], jobs: tuple[str, ...]) -> Iterator[str]:
     """Yield the settings that apply to all jobs. A method's Python file is left out if a job names
     that method itself."""
-    from sim.kind import adopted
+    from sim.questions import adopted
 
     for setting in settings:
         key, _, value = setting.partition("=")

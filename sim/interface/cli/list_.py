@@ -22,7 +22,7 @@ _FOLDERS = {
 def list_(what: str | None) -> None:
     """List the known scenarios, models, clusters, devices and so on."""
     from sim.config import catalog
-    from sim.kind import question
+    from sim.questions import question
 
     if what is not None and what not in _FOLDERS:
         raise InputError("sim list", f"no folder named {what!r}", f"known: {', '.join(_FOLDERS)}")

@@ -10,7 +10,7 @@ from itertools import islice
 from types import MappingProxyType, ModuleType
 from typing import Any, TypeVar
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.comparison.compare import compare as compared
 from sim.analysis.explanation.limits import limits as limits_of
 from sim.analysis.reliability.goodput import goodput
@@ -187,7 +187,7 @@ class Questions:
         answer = self.played(state)
         if form == "html":
             return {"name": "report.html", "text": report.html(answer)}
-        setup = kind.planned(kind.set_up(state.scenario()))
+        setup = questions.planned(kind.set_up(state.scenario()))
         job = setup.job
         cluster = setup.machine.topology
         text, unsaid = emitted(form, job.model, job.plan, setup.model, cluster, job.stack)
@@ -262,7 +262,7 @@ def _figure(figure: Figure, answer: JobAnswer) -> Data:
 
 def _paced(scenario: BaseScenario) -> bool:
     try:
-        kind.refuse_without("pace", scenario)
+        questions.refuse_without("pace", scenario)
     except InputError:
         return False
     return True
@@ -300,7 +300,7 @@ def failing(document: Data, own: Settings) -> Data:
 def searching(document: Data, own: Settings) -> Data:
     """Search the best layouts of a state's job; each has the settings that lead to it."""
     scenario = kind.described(document)
-    setup = kind.planned(kind.set_up(scenario))
+    setup = questions.planned(kind.set_up(scenario))
     given: Any = scenario
     found = planned(
         load_model(scenario),

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from sim import kind
+from sim import kind, questions
 from sim.config import limit
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -60,7 +60,7 @@ class Template:
 
     def work(self, on: Machine) -> tuple[float, Mapping[Link, float]]:
         """Seconds of a unit of the job's work on a machine, and its bytes on each link."""
-        return kind.traffic(replace(self.set_up(on.topology), machine=on))
+        return questions.traffic(replace(self.set_up(on.topology), machine=on))
 
     def set_up(self, topology: Topology) -> Any:
         """Set up the job on a cluster that has the job's GPUs only. Raises `InputError`."""
@@ -113,7 +113,7 @@ class Saves:
 def _played(setup: Any) -> tuple[float, bool | None, float]:
     """Seconds of a step or a mean update, whether it fits, and the seconds that slow GPUs add."""
     if setup.job is not None and setup.machine.is_healthy:
-        pace = kind.pace(setup)
+        pace = questions.pace(setup)
         return pace.seconds, pace.fits, 0.0
     answer = kind.answer(setup)
     seconds = answer.get("step_time") or answer.get("time") / max(answer.get("updates"), 1)
@@ -124,7 +124,7 @@ def _saves(setup: Any, program: Program | None, checkpoints: Checkpoints | None)
     """The checkpoints of a job, alone on its machine. Raises `InputError`."""
     if checkpoints is None:
         return None
-    size = kind.pace(setup).size
+    size = questions.pace(setup).size
     if checkpoints.storage is not None:
         pause = size / checkpoints.storage
         return Saves(steps=checkpoints.steps, pause=pause)

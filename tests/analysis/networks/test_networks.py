@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import sim
-from sim import kind
+from sim import kind, questions
 from sim.analysis.networks.networks import Networks
 from sim.config import catalog
 from sim.config.errors import InputError
@@ -55,7 +55,7 @@ def test_a_network_that_costs_as_much_as_rent_halves_the_tokens_for_a_dollar() -
 
 def test_what_is_equal_is_played_once_and_counted_first(monkeypatch: pytest.MonkeyPatch) -> None:
     played, told = list[object](), list[str]()
-    pace = kind.pace
+    pace = questions.pace
     monkeypatch.setattr(kind, "pace", lambda setup: played.append(setup) or pace(setup))
     sim.networks([TREE, HASHED], ["megatron-1.7b"], seeds=2, told=told.append,
                  failure={"network.latency": "9 us"})  # fmt: skip

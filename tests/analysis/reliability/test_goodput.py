@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import sim
-from sim import kind
+from sim import kind, questions
 from sim.analysis.reliability import failures
 from sim.analysis.reliability.goodput import (
     conduct_of,
@@ -305,7 +305,7 @@ def test_the_command_prints_the_share_and_one_json_object() -> None:
 
 def test_slower_steps_train_on_fewer_tokens_in_the_same_days() -> None:
     table = failures.load("llama3")
-    pace = kind.pace(from_scenario(load("gpt3-175b-megatron")))
+    pace = questions.pace(from_scenario(load("gpt3-175b-megatron")))
     assert pace.sure is not None
     answer, bounds = of_pace(pace, table, days=2), pace.sure.of(pace.seconds)
     for bound, step in (("low", "high"), ("high", "low")):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sim
-from sim import kind
+from sim import kind, questions
 from sim.analysis.reliability.saving import Saving, saving
 from sim.config.errors import InputError
 from sim.engine.training_run import Conduct, Fault, simulate
@@ -29,7 +29,7 @@ def saved(how: dict[str, Any] | None = None, **more: Any) -> tuple[Saving, float
     """The seconds of a checkpoint, its bytes, and the step's seconds."""
     scenario = kind.described(deepcopy(JOB | more), how or {})
     setup = kind.set_up(scenario)
-    pace = kind.pace(setup)
+    pace = questions.pace(setup)
     assert scenario.checkpoints
     return saving(setup, pace, scenario.checkpoints), pace.size, pace.seconds
 

@@ -116,7 +116,7 @@ def test_a_row_is_computed_anew_when_any_file_that_it_reaches_was_edited(
         assert edited == fresh(), name
         path.write_text(text)  # as it was: so is the row, and nothing is computed
         with monkeypatch.context() as nothing:
-            nothing.setattr("sim.kind.figures", None)
+            nothing.setattr("sim.questions.figures", None)
             assert row() == before, name
 
 

@@ -169,7 +169,7 @@ def test_a_repeated_sweep_answers_from_the_store(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = swept(store=folder / "runs.db")
-    monkeypatch.setattr("sim.kind.figures", never)
+    monkeypatch.setattr("sim.questions.figures", never)
     again = swept(store=folder / "runs.db")
     pd.testing.assert_frame_equal(first, again)  # wall-clock columns too
 
@@ -181,7 +181,7 @@ def test_the_command_keeps_what_it_finds_unless_told_otherwise(
     assert CliRunner().invoke(main, [*words, "--no-store"]).exit_code == 0
     assert not (folder / "sweeps.db").exists()
     first = CliRunner().invoke(main, words)
-    monkeypatch.setattr("sim.kind.figures", None)  # computing again fails
+    monkeypatch.setattr("sim.questions.figures", None)  # computing again fails
     assert CliRunner().invoke(main, words).stdout == first.stdout
 
 
@@ -203,7 +203,7 @@ def test_a_changed_input_is_never_answered_with_an_old_result(
         monkeypatch.setattr(sweep, "program_version", lambda: "another")
         another = run("gpt2-one-gpu")
         figures = Figures(another.columns, another.misfit)
-        monkeypatch.setattr("sim.kind.figures", lambda setups: [figures for _ in setups])
+        monkeypatch.setattr("sim.questions.figures", lambda setups: [figures for _ in setups])
     after = swept(store=folder / "runs.db")
     assert len(after) == len(before)
     assert answers(after) != answers(before)
@@ -380,7 +380,7 @@ def test_files_that_change_meanwhile_end_the_sweep_in_one_line(
         monkeypatch.setattr(sweep, "program_version", lambda: "another")
         return [Figures({}, "") for _ in setups]
 
-    monkeypatch.setattr("sim.kind.figures", changed)
+    monkeypatch.setattr("sim.questions.figures", changed)
     call = ["sweep", "job.toml", "--vary=plan.tp=1,2", "--jobs=1"]
     result = CliRunner().invoke(main, call)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
@@ -416,7 +416,7 @@ def test_a_mistake_is_one_line_before_any_work(
     def never(*_: Any) -> None:
         raise AssertionError("worked")
 
-    monkeypatch.setattr("sim.kind.figures", never)
+    monkeypatch.setattr("sim.questions.figures", never)
     result = CliRunner().invoke(main, ["sweep", "job.toml", "--jobs=1", *words])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1

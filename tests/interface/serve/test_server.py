@@ -20,7 +20,7 @@ import yaml
 from click.testing import CliRunner
 
 import sim
-from sim import kind
+from sim import kind, questions
 from sim.config import limit, reads
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
@@ -251,12 +251,12 @@ def test_labels_of_controls_are_words(name: str) -> None:
 
 def test_the_value_that_a_control_shows_changes_nothing() -> None:
     bases = Bases(base_of("gpt3-175b-megatron", {}))
-    first = kind.planned(kind.set_up(bases.state({}).scenario()))
+    first = questions.planned(kind.set_up(bases.state({}).scenario()))
     for group in groups(bases.state({}).scenario()):
         for control in group.controls:
             if control.value and control.form != "slow":
                 given = bases.state({"settings": {control.key: control.value}})
-                same = kind.planned(kind.set_up(given.scenario())).job
+                same = questions.planned(kind.set_up(given.scenario())).job
                 assert same.plan == first.job.plan, control.key
                 assert same.device.memory == pytest.approx(first.job.device.memory, rel=1e-5)
 

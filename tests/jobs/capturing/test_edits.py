@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.explanation.explain import explain
 from sim.config.errors import InputError
 from sim.jobs.capturing.capture import capture_script
@@ -103,7 +103,7 @@ def played(recording: Recording) -> tuple[Recorded, Result]:
 def edited(text: str, change: str) -> tuple[Result, Result, float, float]:
     """The step before and behind the edit of a change, and the allocated bytes at its peak."""
     setup, before = played(recorded(text))
-    (own,) = [one for one in kind.advice(setup) if change in one.change][:1]
+    (own,) = [one for one in questions.advice(setup) if change in one.change][:1]
     then = own.made(setup)
     return before, cast(Result, kind.answer(then)), then.memories[0].peak().allocated, own.samples
 
@@ -146,7 +146,7 @@ def test_attention_with_a_bias_of_its_own_is_left_by_hand() -> None:
     call = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
     own = "((q @ k.mT + torch.ones(HEADS, LENGTH, LENGTH, device='cuda')).softmax(-1) @ v)"
     setup, _ = played(recorded(text.replace(call, own)))
-    assert not [one for one in kind.advice(setup) if "dot_product" in one.change]
+    assert not [one for one in questions.advice(setup) if "dot_product" in one.change]
 
 
 def test_tf32_is_a_matter_of_a_flag() -> None:

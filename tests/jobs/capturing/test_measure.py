@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sim import kind, run
+from sim import kind, questions, run
 from sim.analysis.calibration.training.script import script_of
 from sim.interface.cli.main import main
 from sim.jobs.capturing.capture import capture_script
@@ -91,7 +91,7 @@ def test_ranks_that_torchrun_starts_are_measured_beside_a_capture_of_as_many(
 @pytest.mark.long
 def test_the_script_of_a_job_is_captured_as_the_job_is_predicted(tmp_path: Path) -> None:
     job = kind.load("gpt2-one-gpu", {"model.layers": 2, "model.vocab": 8192})
-    planned = kind.planned(kind.set_up(job)).job
+    planned = questions.planned(kind.set_up(job)).job
     (tmp_path / "train.py").write_text(script_of(planned, job.name, "cuda", steps=3))
     recordings = capture_script(tmp_path / "train.py", (), world=1)
     played = RecordedScenario(

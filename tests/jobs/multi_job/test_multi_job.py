@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import sim
-from sim import kind
+from sim import kind, questions
 from sim.analysis.reliability import saving as reliability
 from sim.config.errors import InputError
 from sim.hardware.cluster import topology as topologies
@@ -397,7 +397,7 @@ def test_a_checkpoint_alone_takes_as_long_as_goodput_says(alone: JobRow) -> None
     given |= {"checkpoints": {"steps": 20}, "change": FREE | {"storage": STORE}}
     one = kind.described(given, SMALL)
     setup = kind.set_up(one)
-    pace = kind.pace(setup)
+    pace = questions.pace(setup)
     stop = reliability.saving(setup, pace, one.checkpoints).stop
     assert alone.checkpoint_alone == pytest.approx(stop, rel=1e-9)
     assert stop == pytest.approx(pace.size / 2e9, rel=1e-6)

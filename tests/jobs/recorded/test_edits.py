@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import cast
 
 import sim
-from sim import kind
+from sim import kind, questions
 from sim.jobs.recorded.recording import Allocation, Operator
 from sim.jobs.recorded.setup import Recorded
 from tests.jobs.recorded.test_play import LAUNCH, PRODUCT, REDUCE, WORLD, half, recorded
@@ -20,7 +20,7 @@ def test_what_ddp_sums_is_as_wide_as_what_fills_its_bucket() -> None:
         own = recorded(back, first, back, second, replace(LAUNCH, reads=(7, 8)),
                        operators=(PRODUCT, fills))  # fmt: skip
         scenario = sim.RecordedScenario(record=(own,), topology="dgx-h100-ndr")
-        advice = kind.advice(cast(Recorded, kind.set_up(scenario)))
+        advice = questions.advice(cast(Recorded, kind.set_up(scenario)))
         assert any("bf16_compress_hook" in edit.change for edit in advice) == advised
 
 
@@ -33,5 +33,5 @@ def test_only_weights_that_are_sharded_are_gathered_again() -> None:
         own = recorded(LAUNCH, gather, back, replace(REDUCE, mark=8), replace(LAUNCH, reads=(8,)),
                        parameters=numbers, memory=(Allocation(-1, 1, held, 0, 0, 0),))  # fmt: skip
         scenario = sim.RecordedScenario(record=(own,), topology="dgx-h100-ndr")
-        advice = kind.advice(cast(Recorded, kind.set_up(scenario)))
+        advice = questions.advice(cast(Recorded, kind.set_up(scenario)))
         assert any("reshard_after_forward" in edit.change for edit in advice) == advised

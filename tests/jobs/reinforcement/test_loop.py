@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sim
-from sim import kind
+from sim import kind, questions
 from sim.config import catalog
 from sim.config.errors import InputError
 from sim.engine.events import then
@@ -448,7 +448,9 @@ def test_a_number_of_gpus_that_is_none_is_refused() -> None:
 def test_a_trainer_that_walks_finds_no_worse_layout_than_the_given_one() -> None:
     setup = set_up(answer=SPREAD)
     given = setup.training
-    found = next(move for move in kind.moves(setup) if "4 GPUs write, servers of 1" in move.change)
+    found = next(
+        move for move in questions.moves(setup) if "4 GPUs write, servers of 1" in move.change
+    )
     made = found.made(setup).training
     assert made.topology.gpus == given.topology.gpus
     seconds = [sum(own.updates(given.typical)) for own in (made, given)]

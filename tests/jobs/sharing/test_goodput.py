@@ -5,7 +5,7 @@ from math import exp, inf
 import pytest
 
 import sim
-from sim import kind
+from sim import kind, questions
 from sim.analysis.reliability.failures import FailureCause, Failures, Recovery
 from sim.analysis.reliability.goodput import Goodput, of_pace
 from sim.config.units import DAY
@@ -24,7 +24,7 @@ def failures(*causes: FailureCause, **recovery: object) -> Failures:
 
 
 def paced(scenario: str, **settings: object) -> Pace:
-    return kind.pace(kind.set_up(sim.load(scenario, {**STEPS, **settings}), brief=True))
+    return questions.pace(kind.set_up(sim.load(scenario, {**STEPS, **settings}), brief=True))
 
 
 def over_days(pace: Pace, *causes: FailureCause, **recovery: object) -> Goodput:

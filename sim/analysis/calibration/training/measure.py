@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from sim import kind, run
+from sim import kind, questions, run
 from sim.analysis.calibration.fitting import gloo
 from sim.analysis.calibration.timing import process_group, torch_device
 from sim.analysis.calibration.training import real_run
@@ -54,7 +54,7 @@ def measure(
     profile, or rates if there is no profile. Raises `InputError` if the job cannot be built here.
     """
     torch_device.require(device, "sim measure")
-    setup = kind.planned(kind.set_up(scenario))
+    setup = questions.planned(kind.set_up(scenario))
     check(setup.job, scenario.name, device)
     calibrate = device == "cpu" if calibrate is None else calibrate
     interleaving = interleaving or Interleaving()
@@ -92,7 +92,7 @@ def asked(
 
 def printed(scenario: BaseScenario, *, device: str, steps: int) -> str:
     """Return the script that `measure` runs, with `steps` steps. Raises `InputError`."""
-    setup = kind.planned(kind.set_up(scenario))
+    setup = questions.planned(kind.set_up(scenario))
     check(setup.job, scenario.name, device)
     return script_of(setup.job, scenario.name, device, steps=steps)
 
@@ -135,7 +135,7 @@ def _predicted(
     processes = setup.job.plan.data_parallel
     write_profile(measurement, _device_file(scenario), path, processes)
     changed = replace(scenario, change={**scenario.change, "device.profile": str(path)})
-    calibrated = kind.planned(kind.set_up(changed))
+    calibrated = questions.planned(kind.set_up(changed))
     transfers = [transfer for measured in measurement.rounds for transfer in measured.transfers]
     if transfers:
         machine = gloo.fitted(calibrated.machine, processes, transfers)
