@@ -30,7 +30,7 @@ from sim.scenario.setup import load_topology, machine
 from sim.variability.laws import generator
 
 _ELEMENT = 4  # bytes of nccl-tests' float
-# Collectives whose `count` is that of one rank: the size divided by the number of ranks.
+# Collectives whose `count` is a rank's share: the elements of the size divided by the ranks.
 _DIVIDED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ALIKE = 1e-9
 _OF_GPU = 1.2e-5  # s on one core, for each GPU and size; preparation takes as long as three sizes
@@ -43,8 +43,8 @@ a single ring or tree through the ranks in order; NCCL has one for each of its c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTime:
-    """A row: `size` in bytes, `count` elements per rank, and `seconds`. The library takes the
-    `chosen` row of a size. `links` are the busiest links of each kind, with the share of the time
+    """A row: `size` in bytes, `count` elements per rank, and `seconds`. For each size, the library
+    takes the `chosen` row. `links` are the busiest links of each kind, with the share of the time
     in which they carry bytes."""
 
     size: float
@@ -133,13 +133,13 @@ def collective(
     or as text with a unit ("256 MiB"); one size, several, or a doubling span ("1KiB..8GiB").
 
     `algorithm` names algorithms to use instead of those that the library considers. `slow` divides
-    the bandwidth of links by factors; `traffic` is the bandwidth of links that others take ("100
-    Gb/s"). Both become [[straggler]] tables of a scenario. `settings` are those of a scenario that
-    concern its cluster ("network.bandwidth=100 Gb/s"). `late` maps ranks to the seconds after which
-    they arrive. `placement` names the GPU of each rank, or is "random" ("random:7" with another
-    seed), which takes GPUs of the topology in a random order. A library finds its rings whatever
-    the order is, but messages follow the order. With `messages`, algorithms are also played message
-    by message at the rates of their links. Raises `InputError`.
+    the bandwidth of links by factors; `traffic` is the bandwidth of links that other traffic takes
+    ("100 Gb/s"). Both become [[straggler]] tables of a scenario. `settings` are settings of a
+    scenario that concern its cluster ("network.bandwidth=100 Gb/s"). `late` maps ranks to the
+    seconds after which they arrive. `placement` names the GPU of each rank, or is "random" (GPUs of
+    the topology in a random order; "random:7" takes another seed). A library finds its rings
+    whatever the order is, but messages follow the order. With `messages`, algorithms are also
+    played message by message at the rates of their links. Raises `InputError`.
 
     >>> times = collective("all_reduce", 2**30, "dgx-h100-ndr", gpus=8)
     >>> [row.algorithm for row in times.rows if row.chosen]

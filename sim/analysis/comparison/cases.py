@@ -24,7 +24,7 @@ from sim.scenario.settings import settings_of
 Job = str | os.PathLike[str] | BaseScenario | JobAnswer
 
 _LONGEST = 48  # characters of a name in heads of tables and in titles
-_GRAMMAR = "write NAME, 'NAME: KEY=VALUE; KEY=VALUE', ': KEY=VALUE' of the first NAME, or FILE.json"
+_GRAMMAR = "write NAME, 'NAME: KEY=VALUE; KEY=VALUE', ': KEY=VALUE' (the first NAME) or FILE.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

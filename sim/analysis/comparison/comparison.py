@@ -14,8 +14,8 @@ from sim.uncertainty.intervals import LEVEL, faster, longer
 
 Seconds = Mapping[str, float]
 
-# Share of the longest time. Rows with smaller differences are summed as "others", except rows with
-# at least 20 times as many seconds in the first case.
+# Share of the longest time. Rows with smaller differences are summed as "others", unless the first
+# case spends at least 20 times as many seconds there.
 _LEAST = 5e-5
 
 
@@ -74,8 +74,8 @@ def surer(
 ) -> str:
     """Return a sentence: how probable it is that a measured run of the first job takes less time,
     and how much longer the second job (of this `name`) takes. A job is given by its seconds and the
-    law of its errors. The sentence is empty where the jobs do not rest on the same measured runs,
-    or take equally long."""
+    law of its errors. The sentence is empty if the jobs do not rest on the same measured runs, or
+    take equally long."""
     (seconds, law), (others, same) = first, second
     if law["basis"] != same["basis"] or seconds == others:
         return ""

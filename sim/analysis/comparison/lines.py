@@ -58,8 +58,9 @@ class LineChange:
 class LineDifferences(Answer):
     """The simulated steps of two recordings on one cluster, and the `lines` that differ in cost,
     the largest difference of seconds first. `causes` are the differences of the step's seconds by
-    cause. Seconds of lines are device seconds, which may overlap those of other lines. `unlike` has
-    further facts in which the two steps differ, before and after: samples, GPUs, software."""
+    cause. Seconds of lines are device seconds, which may overlap with device seconds of other
+    lines. `unlike` has further facts in which the two steps differ, before and after: samples,
+    GPUs, software."""
 
     view = "sim.interface.views.comparison:lines"
     picture = "sim.interface.plots.comparison:lines"
@@ -80,8 +81,9 @@ class LineDifferences(Answer):
 
     @property
     def slower(self) -> float:
-        """The share by which equally many samples take longer (+) or shorter (-) after the change.
-        Where samples are unknown, the share by which a step does."""
+        """The share by which the same number of samples takes longer (+) or shorter (-) after the
+        change. If the numbers of samples are unknown, it is the share by which a step takes
+        longer."""
         before, after = self.step_times
         samples = [result.inputs.batch for result in self.results]
         return after / before * (samples[0] / samples[1] if all(samples) else 1.0) - 1.0
@@ -100,8 +102,8 @@ class LineDifferences(Answer):
 
     @property
     def incomparable(self) -> dict[str, list[str]]:
-        """The `unlike` facts that keep seconds from being compared. Known numbers of samples are no
-        such fact."""
+        """The `unlike` facts that make seconds incomparable. Different numbers of samples are not
+        among them, if both are known."""
         return {
             name: pair
             for name, pair in self.unlike.items()

@@ -30,8 +30,8 @@ _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingComparison(Comparison):
     """Runs of workers that share updates, compared at equal time, at equal samples and at the loss
-    `target`. Without a target, the loss is the jobs' common target, or the lowest that all learning
-    runs reach. It is reached where a run keeps it for the rest of the run
+    `target`. Without a given target, it is the jobs' common target, or the lowest loss that all
+    learning runs reach. A run has reached the loss if it keeps it for the rest of the run
     (`sim.jobs.sharing.update_record.held`). With several seeds, figures are medians, and seconds by
     cause are means."""
 
@@ -234,8 +234,9 @@ class SharingComparison(Comparison):
 
     @property
     def evidence(self) -> list[str]:
-        """A sentence for each other way: in how many seeds the best way is before it, and by how
-        much. The mean of the ratios with the same seed leaves out chance that both runs share."""
+        """A sentence for each other way: in how many seeds the best way is faster, and by how much.
+        Two runs with the same seed share much of their chance; it cancels in the mean of their
+        ratios."""
         best = self.best
         return [
             _ordered(best.name, other.name, self._taken(best), self._taken(other))

@@ -22,9 +22,10 @@ _RENT = "{rent_expected:,.0f} ({rent_low:,.0f} to {rent_high:,.0f})"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepComparison(Comparison):
-    """Steps of jobs. If batches differ, all seconds are those of equally many tokens: the tokens of
-    the first job's step. With `tokens` to train on, each job also has its days and dollars (rent).
-    Models that have no tokens are compared by samples, but not with models that have."""
+    """Steps of jobs. If batches differ, all seconds are scaled to the same number of tokens, which
+    is that of the first job's step. With `tokens` to train on, each job also has its days and
+    dollars (rent). Models that have no tokens are compared by samples, but not with models that
+    have tokens."""
 
     unwritten = ("cases", "target")
     unanswered = {"target": "synchronous steps have no loss"}  # noqa: RUF012
@@ -51,8 +52,8 @@ class StepComparison(Comparison):
 
     @property
     def amount(self) -> str:
-        """The work whose seconds are compared, as it follows the word "as"; empty for a step of
-        each."""
+        """The amount of work whose seconds are compared, worded to follow "as"; empty if each job
+        makes one step."""
         alike = max(self.scales) - min(self.scales) < 1e-9
         return "" if alike else f"many {self.counted} as a step of {self.names[0]}"
 
@@ -115,7 +116,7 @@ class StepComparison(Comparison):
         return {f"{name}_{bound}": own for name, of in figures.items() for bound, own in of.items()}
 
     legend = (
-        "The change is of the expected time. Other figures are simulated, except those with bounds."
+        "The change compares expected times. Other figures are simulated, except those with bounds."
     )
 
     @property

@@ -13,8 +13,8 @@ from sim.results.by_line import Suggestion
 from sim.results.result import Result
 
 _LEAST = 2e-3  # share of the step that a change must save
-# Share of the device's memory that a step may fill after a change that takes more memory. The steps
-# before it are those of the unchanged script, so the simulated allocator has up to 10 % less memory
+# The share of the device's memory that a step may fill after a change that takes more memory. The
+# simulated allocator runs the unchanged script's steps before it, so it has up to 10 % less memory
 # reserved than after changed steps.
 _ROOM = 0.9
 _SEVERAL = "the changes below together, without those that save nothing beside the others"

@@ -20,9 +20,9 @@ from sim.scenario.settings import Settings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation(Answer):
     """The gain from each resource if it were faster, kernels compared with the device's peaks, and
-    the best change of each choice of the plan. A recorded step has no plan; it has the `lines` of
-    its script with the seconds of their kernels, and the memory that lines hold at the fullest
-    moment. `advice` are changes of a script, each played, the largest saving first."""
+    the best change of each choice of the plan. A recorded step has no plan. Instead, it has the
+    `lines` of its script with the seconds of their kernels, and the memory that lines hold at the
+    fullest moment. `advice` are changes of a script, each played, the largest saving first."""
 
     view = "sim.interface.views.explanation"
     picture = "sim.interface.plots.explanation"

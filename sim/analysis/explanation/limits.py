@@ -55,9 +55,9 @@ def limits(setup: Setup) -> Limits:
     the links by the purpose of their bytes.
 
     For a plan's step, the changed durations are columns of one compiled replay. A recorded step is
-    played again for each change. Everything that waits for a shortened operation moves. Shorter
-    transfers slow the kernels beside them less in a recorded step, but as much as before in a
-    plan's step. Raises `InputError` for a step that cannot be replayed.
+    played again for each change. Everything that waits for a shortened operation moves. In a
+    recorded step, shorter transfers slow the kernels beside them less; in a plan's step, they slow
+    them as much as before. Raises `InputError` for a step that cannot be replayed.
     """
     speeds = questions.speeds(setup)
     step, found = _limits(speeds, np.ones(len(speeds.kinds)))

@@ -1,6 +1,6 @@
 """Where can a job be moved to? Every move is played, and the best come first. A recording moves to
-other worlds, batches and shardings, a loop of generation and training to other divisions of its
-GPUs.
+other worlds (numbers of ranks), batches and shardings. A loop of generation and training moves to
+other divisions of its GPUs.
 
 Moves that know a lower bound of their GPU-seconds per sample (`least`) are played in the order of
 this bound. A move whose bound is far above the best move's cost is not played.
@@ -34,15 +34,15 @@ from sim.scenario.settings import Settings, settings_of
 _SEEDS = 5  # seeds of moves near the best
 _NEAR = 1.15  # moves up to this many times as slow as the best are played with further seeds
 _LEAST_AGAIN = 3  # at least this many of these moves
-_ESTIMATED = 0.9  # safety factor on a move's `least`, an estimate that may be some percent too high
-_FAR = 1.05  # times the best move; a move whose bound is longer is not played
+_ESTIMATED = 0.9  # a move's `least` is an estimate, which may be some percent too high
+_FAR = 1.05  # a move is not played if its bound is more than so many times the best move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """A change that moves the job (`moved`), and the answer of the moved job. `place` is the index
-    among the suggestions, the simplest first. `times` are the seconds of a step with each seed.
-    `share` is the number of samples of its step, divided by that of the job without a move."""
+    among the suggestions, the simplest first. `times` are the seconds of a step with each seed. A
+    step trains `share` times as many samples as a step of the job without a move."""
 
     moved: str
     result: JobAnswer
@@ -118,11 +118,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moves(Answer):
-    """The moves of a job: moves that fit come first, then those with more samples per second and
+    """The moves of a job: moves that fit come first, then moves with more samples per second and
     GPU. `result` is the job without a move (a single step, if its setup has a `brief` form).
-    `refused` are moves that cannot be played, `slower` are moves that were not played because they
-    are slower; both with the reason. `recommended` is the simplest move that cannot be told apart
-    from the best."""
+    `refused` are moves that cannot be played, with the reason. `slower` are moves that were not
+    played because they are slower, with the reason. `recommended` is the simplest move that cannot
+    be told apart from the best."""
 
     view = "sim.interface.views.explanation:moves"
     picture = "sim.interface.plots.explanation:moves"
@@ -196,7 +196,7 @@ def moves(
     """Play the moves of a job. A recording, on a cluster that `settings` name, moves to other
     worlds, batches and shardings of its states. A loop of generation and training divides its GPUs
     in other ways. With `global_batch`, only moves with that number of samples in a step are played.
-    Raises `InputError` for a job that cannot be moved, and where no move is left."""
+    Raises `InputError` for a job that cannot be moved, and if no move is left."""
     setup = kind.set_up(_on(scenario, settings))
     suggestions = questions.moves(setup)
     with part(0.05):

@@ -53,9 +53,9 @@ class WhatIf:
 
 def what_if(setup: Setup, *, microbatches: bool = True, plays: int = 0) -> WhatIf:
     """Return the knobs that matter most, and step times at all combinations of their values. The
-    times are columns of a replay for each microbatch that the plan allows with the same global
-    batch. A step that cannot be replayed so, such as that of a script with several streams, is
-    played up to `plays` times.
+    times are columns of replays, one replay for each microbatch that the plan allows with the same
+    global batch. Some steps cannot be replayed in this way, such as steps of a script with several
+    streams. They are played up to `plays` times.
 
     Kernels at twice the speed take half as long; launches and latencies keep their seconds.
     Everything that waits for a changed operation moves (`limits`). Raises `InputError` for a step

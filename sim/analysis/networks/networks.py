@@ -1,10 +1,10 @@
 """`sim.networks`: compare several clusters under a mix of jobs.
 
-A job's weight w_j is its share of the devices' hours on the first cluster. With expected steps
-t_jk, cluster k needs h_k = sum_j w_j t_jk / t_j1 hours for the work of an hour on the first
-cluster. Tokens per dollar of rent are (sum_j w_j tokens_j / t_j1) / (h_k price_k). With a failure,
-steps t' take sum_j w_j t'_jk / t_j1 hours. Including the network's price, an hour of a GPU costs
-price_k + bill_k / (GPUs_k x hours of `price.network_years`).
+A job's weight w_j is its share of the devices' hours on the first cluster. t_jk is the expected
+step of job j on cluster k. For the work of an hour on the first cluster, cluster k needs h_k =
+sum_j w_j t_jk / t_j1 hours. Tokens per dollar of rent are (sum_j w_j tokens_j / t_j1) / (h_k
+price_k). With a failure, the steps t' need sum_j w_j t'_jk / t_j1 hours. Including the network's
+bill, an hour of a GPU costs price_k + bill_k / (GPUs_k x hours of `price.network_years`).
 
 Errors of the steps say how sure the order of clusters is. Steps of one job that rest on the same
 measured runs share most of their errors, and shared errors cancel
@@ -71,12 +71,12 @@ class Network:
 
     `hours` are needed for the work of an hour on the first cluster, `low` to `high` at the level of
     intervals. `sound` and `failed` are the hours without and with the failure. Tokens per dollar
-    count the rent, or the rent and the network's price, written off over years. `watts` are those
-    of a device and its share of a host. `sure` is the probability that the mix takes longer here
-    than on the best cluster, if both are measured. `longer` bounds the share by which it does,
-    at the level of intervals. `spread` is the standard deviation of the hours over hashes of
-    connections, as a share of the hours. `bill` counts switches, cables and transceivers for all of
-    the cluster's GPUs; `dollars` is their price.
+    count the rent, or the rent and the network's price, written off over years. `watts` is the draw
+    of a device with its share of a host. `sure` is the probability that the mix takes longer here
+    than on the best cluster, if both are measured. `longer` bounds the share by which the mix takes
+    longer, at the level of intervals. `spread` is the standard deviation of the hours over hashes
+    of connections, as a share of the hours. `bill` counts switches, cables and transceivers for all
+    of the cluster's GPUs; `dollars` is their price.
     """
 
     name: str
@@ -266,8 +266,8 @@ def _planned(
 def _named(
     found: Mapping[str, list[tuple[JobStep, Pace]]],
 ) -> dict[str, list[tuple[JobStep, Pace]]]:
-    """Return the steps by the topologies' names and changed values, or by the names as given if the
-    former are not unique."""
+    """Return the steps by the topologies' names and changed values. If these names are not unique,
+    the names as given are used."""
     names = []
     for given, steps in found.items():
         _, colon, changes = given.partition(":")
@@ -378,8 +378,8 @@ def _with_chances(answer: Networks, shares: Sequence[float]) -> Networks:
 
 
 def _against(other: Network, best: Network, shares: Sequence[float]) -> Network:
-    """Return a network with the probability that its mix takes longer than on the best one, and by
-    how much."""
+    """Return a network with the probability that its mix takes longer than on the best network, and
+    by how much."""
     pairs = zip(other.steps, best.steps, strict=True)
     same = all(isclose(a.seconds, b.seconds) and a.basis == b.basis for a, b in pairs)
     if same and not other.spread + best.spread:
@@ -392,7 +392,7 @@ def _against(other: Network, best: Network, shares: Sequence[float]) -> Network:
 
 
 def _apart(other: Network, best: Network, shares: Sequence[float]) -> float:
-    """Return the scale of the error that each of two mixes does not share with the other."""
+    """Return the scale of the errors of two mixes, without the errors that both share."""
     pairs = list(zip(other.steps, best.steps, strict=True))
     hashes = (other.spread**2 + best.spread**2) / 2.0
     if all(a.apart and a.basis == b.basis for a, b in pairs):

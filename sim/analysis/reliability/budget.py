@@ -1,10 +1,10 @@
 """When is training done, at what cost, and how many GPUs does a deadline need or a budget allow?
 
-Training is done once tokens / (tokens a step) x step seconds are productive. The step is drawn from
-its distribution around the simulated step, as measured runs give it (`sim.results.likely`). The
-time in which a run reaches its productive seconds is simulated with failures, restarts and
-checkpoints (`sim.engine.training_run`). Histories are added until the chance to be done by any day
-has a standard error of at most 1.5 %. All pairs of a step and a history are equally likely.
+Training is done once tokens / (tokens a step) x (step seconds) are productive. The step is drawn
+from its distribution around the simulated step, as measured runs give it (`sim.results.likely`).
+Failures, restarts and checkpoints are simulated to find the time in which a run reaches its
+productive seconds (`sim.engine.training_run`). Histories are added until the chance to be done by
+any day has a standard error of at most 1.5 %. All pairs of a step and a history are equally likely.
 """
 
 from bisect import bisect_left
@@ -41,25 +41,26 @@ from sim.variability.laws import generator
 CHANCES = (0.1, 0.5, 0.9)
 _STEPS = 99  # quantiles of the step's distribution
 _FEWEST, _SURE = 64, 0.015  # the fewest histories of a job; the largest standard error
-_LONGEST = 400 * DAY  # of productive time that is simulated; longer runs are scaled from it
+_LONGEST = 400 * DAY  # the most productive time that is simulated; times of longer runs are scaled
 # Training that takes longer than _NEVER x its productive time + _REPAIRS x a repair never ends.
 _NEVER, _REPAIRS = 50.0, 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget(Answer):
-    """`done` and `dollars` have the days and the rent that suffice with each of `CHANCES`; `share`
-    is the mean share of the days that is productive.
+    """`done` and `dollars` have, for each of `CHANCES`, the days and the rent that suffice with
+    this chance. `share` is the mean productive share of the days.
 
-    `within` is the chance to meet the `deadline` (days). `needed` is the smallest number of GPUs
-    that fit the job and meet the deadline with `chance`, with batch, days and dollars; it is empty
-    without a deadline, or if no number of GPUs does. `keeping` is the smallest such number whose
-    replicas divide the job's own `batch` of sequences. With `money` (dollars), `affordable` are the
-    numbers of GPUs that fit the job, keep its batch, and finish within the money with `chance`;
-    `soonest` is the size that finishes first. `interruptions` are those of a device in a year.
-    `between` is the mean time from one interruption of the job to the next (s). `whole` is the mean
-    time between interruptions of causes that strike the whole job, equally often at any size (None:
-    there are none). `assumed` says in words what the answer rests on.
+    The `deadline` (days) is met with the chance `within`. `needed` is the smallest number of GPUs
+    that fit the job and meet the deadline with `chance`, with batch, days and dollars. It is empty
+    without a deadline, or if no number of GPUs meets it. `keeping` is the smallest such number
+    whose replicas divide the job's own `batch` of sequences. With `money` (dollars), `affordable`
+    are the numbers of GPUs that fit the job, keep its batch, and finish within the money with
+    `chance`; `soonest` is the number that finishes first. `interruptions` are a device's
+    interruptions in a year. `between` is the mean time from one interruption of the job to the next
+    (s). Some causes strike the whole job, equally often at any size; `whole` is the mean time
+    between their interruptions (None: there are no such causes). `assumed` says in words what the
+    answer rests on.
     """
 
     view = "sim.interface.views.reliability:budget"
@@ -200,7 +201,7 @@ def _known(seconds: float) -> float | None:
 
 
 def _quantile(times: Sequence[float] | NDArray[np.float64], chance: float) -> float:
-    """Return the smallest of the times below or at which a share `chance` of all times lies."""
+    """Return the smallest of the times such that a share `chance` of all times is no longer."""
     return float(np.quantile(times, chance, method="inverted_cdf"))
 
 
@@ -303,8 +304,8 @@ class _Size:
 
 
 def _needed(histories: Sequence[Sequence[float]]) -> int:
-    """Return how many histories are needed. At each decile of all times, histories differ in the
-    share of their times that are over. The mean share must have a standard error of at most
+    """Return how many histories are needed. At each decile of all times, each history has a share
+    of its times that are over. The mean of these shares must have a standard error of at most
     `_SURE`."""
     if not histories:
         return _FEWEST
@@ -315,9 +316,9 @@ def _needed(histories: Sequence[Sequence[float]]) -> int:
 
 
 class _Sizes:
-    """A job with other numbers of replicas. A number is set up when it is looked at, with the batch
-    nearest to the job's own that the replicas divide. With more GPUs, each GPU holds no more
-    memory, and the job is done sooner but costs more in all."""
+    """A job with other numbers of replicas. Each number is set up only when it is looked at, with
+    the batch nearest to the job's own that the replicas divide. With more GPUs, each GPU holds no
+    more memory, and the job is done sooner but costs more in all."""
 
     def __init__(self, outlook: _Outlook, own: _Size) -> None:
         self._outlook, self._job = outlook, own.job

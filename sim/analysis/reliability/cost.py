@@ -28,9 +28,9 @@ class TrainingCost(Answer):
     """Time, money and energy for `tokens` tokens.
 
     Training stands still for `checkpoints` of the `seconds`. `dollars` is the rent; None where the
-    topology has no price. `energy` (J) is that of the devices, their hosts and the cooling, `watts`
-    the mean draw of a device with its host. `electricity` is the price of the energy in dollars, if
-    known. Where `fits` is false, the job would not run; None means unknown.
+    topology has no price. `energy` (J) is the energy of the devices, their hosts and the cooling.
+    `watts` is the mean draw of a device with its host. `electricity` is the price of the energy in
+    dollars, if known. Where `fits` is false, the job would not run; None means unknown.
     """
 
     view = "sim.interface.views.reliability:cost"
@@ -146,7 +146,7 @@ def cost(
     """
     if not 0.0 < goodput <= 1.0:
         fault = (
-            f"{goodput:g} is more than all of the time"
+            f"{goodput:g} is more than the whole time"
             if goodput > 1.0
             else f"{goodput:g} is not positive"
         )

@@ -59,10 +59,10 @@ class FailureCause(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What happens after a fault. Without `interval`, the time between checkpoints is Daly's best.
-    Without `stop`, the time for which a checkpoint stops training is bytes / `storage`. Reading a
-    checkpoint back takes bytes / `storage`, too, and is added to `restart`. Without `spares`, spare
-    nodes never run out."""
+    """What happens after a fault. `interval` is the time between checkpoints (default: Daly's
+    best). A checkpoint stops training for `stop` (default: bytes / `storage`). Reading a checkpoint
+    back takes bytes / `storage`, too, and is added to `restart`. Without `spares`, spare nodes
+    never run out."""
 
     detection: Seconds = 120.0
     restart: Seconds = 360.0
@@ -81,8 +81,8 @@ class Recovery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
     """Faults that `source` counted on `gpus` devices within `window` (s), and the recovery from
-    them. `recovery.storage` is the bandwidth for all of these devices. `interruptions` sets
-    the unplanned interruptions of a device in a year; the causes keep their shares of them."""
+    them. `recovery.storage` is the bandwidth for all of these devices. `interruptions` sets the
+    unplanned interruptions of a device in a year; the causes then keep their shares."""
 
     source: str = ""
     gpus: Annotated[int, Gt(0)]
@@ -96,7 +96,7 @@ class Failures:
         self, gpus: int, checkpoints: Checkpoints | None, step: float, settled: Container[str]
     ) -> "Failures":
         """Return these failures for a job on `gpus` devices. The job has its share of the storage.
-        `checkpoints` of the scenario set the interval, in steps of `step` seconds, and may set the
+        The scenario's `checkpoints` set the interval, in steps of `step` seconds, and may set the
         storage. Keys that the user has `settled`, such as "recovery.storage", stay unchanged."""
         known: dict[str, float] = {"storage": self.recovery.storage * min(gpus / self.gpus, 1.0)}
         if checkpoints is not None:
@@ -159,7 +159,7 @@ class Failures:
         elif checkpoints is not None:
             known = "as the scenario says"
         else:
-            known = f"the share of {gpus:,} of these GPUs in {human_rate(rules.storage, 'B/s')}"
+            known = f"the share of {several(gpus, 'GPU')} in {human_rate(rules.storage, 'B/s')}"
         spares = "as many spare nodes as it takes (recovery.spares = 0: none)"
         if rules.spares is not None:
             spares = f"{rules.spares:,} spare nodes"
@@ -278,7 +278,7 @@ def _from_csv(path: Path) -> dict[str, Any]:
 
 
 def _kind(row: dict[str, str]) -> dict[str, Any]:
-    """Return which component a row's faults strike. Faults of GPUs and hosts break a node; other
+    """Return the component that a row's faults strike. Faults of GPUs and hosts break a node; other
     faults only stop the job."""
     category = (row.get("category") or "").lower()
     if category == "gpu":

@@ -64,10 +64,12 @@ def daly(cost: float, between: float) -> float:
 
 
 def expected_share(conduct: Conduct, between: float) -> float:
-    """Return the effective share by Daly 2006, equation 20, with D s of detection and R s of
-    restart.
+    """Return the effective share by Daly 2006, equation 20:
 
     M e^(-(D+R)/M) (tau/M) / (e^((tau+C)/M) - 1)
+
+    M (`between`) is the mean time between failures. After each failure, D s of detection and R s of
+    restart pass. A checkpoint every tau s of training stops training for C s.
     """
     if between == float("inf"):
         return conduct.interval / (conduct.interval + conduct.stop)
@@ -78,7 +80,7 @@ def expected_share(conduct: Conduct, between: float) -> float:
 
 TARGET = 0.9
 _STOPS = (1.0, 5.0, 15.0, 30.0, 60.0)  # examples of seconds that a checkpoint stops training
-_LOOKED_AT = 32  # the most workers that are simulated where each fails alone
+_LOOKED_AT = 32  # if workers fail one by one, at most so many of them are simulated
 ENOUGH = 10**9
 
 # How often all days are simulated (the ledger, and nine intervals), and seconds on one core for
@@ -91,13 +93,13 @@ class Goodput(Answer):
     """`seconds` by cause over `days`; `effective` is the share that is productive.
 
     `between` is the mean time between interruptions (s). `young` and `daly` are the intervals of
-    the formulas, `formula` is the effective share that Daly's formula expects at the interval used.
+    the formulas. `formula` is the effective share that Daly's formula expects at the interval used.
     `best` is the interval that the simulation finds best, with its effective share; `tried` are all
     simulated intervals with their shares. `tokens_likely` are the tokens if steps take as long as
     measured steps. `assumed` says in words what the answer rests on.
 
-    Where `alone` workers fail each by itself (asynchronous methods), `seconds` and `conduct` are
-    those of a mean worker, but `between` is that of all workers.
+    If `alone` workers each fail by themselves (asynchronous methods), `seconds` and `conduct`
+    describe a mean worker, but `between` counts the interruptions of all workers.
     """
 
     view = "sim.interface.views.reliability:goodput"
@@ -336,9 +338,9 @@ def intervals(
 def allowed(
     faults: Sequence[Fault], conduct: Conduct, between: float, days: float, seed: int
 ) -> list[dict[str, float]]:
-    """Return what an effective share of `TARGET` needs: for each cost of a checkpoint, the longest
-    sum of detection and restart that still reaches it. The sum is found by bisection over
-    simulations (0: out of reach)."""
+    """Return how long recovery may take for an effective share of `TARGET`. For each cost of a
+    checkpoint, this is the longest sum of detection and restart that still reaches the target. The
+    sum is found by bisection over simulations (0: out of reach)."""
     days = min(days, 54.0)
     changed = [
         replace(conduct, stop=stop, persist=0.0, interval=daly(stop, between)) for stop in _STOPS
@@ -356,7 +358,7 @@ def _longest(
 ) -> float:
     if between == float("inf"):
         return between
-    # The formula bounds detection + restart: away < M ln(its share at away = 0 / target).
+    # The formula bounds away = detection + restart: away < M ln(its share at away = 0 / target).
     ideal = expected_share(replace(conduct, detection=0.0, restart=0.0), between)
     low, high = 0.0, max(2.0 * between * float(np.log(ideal / TARGET)), 60.0)
     for _ in range(5):

@@ -1,12 +1,12 @@
 """What does a checkpoint cost: how long does training stop, when is the checkpoint safe, and how
 long does reading it back take?
 
-Where only a bandwidth is known, a checkpoint of S bytes stops training for S / B seconds. Where the
+If only a bandwidth B is known, a checkpoint of S bytes stops training for S / B seconds. If the
 topology has storage, the checkpoint's bytes are traffic, played on the links. Synchronous
 checkpoints stop training until they are written. Asynchronous checkpoints stop training for the
 copy to the hosts' memory. The copy is then written beside the next steps, spread evenly over as
-many steps n as needed. Steps become longer, T_n instead of T, where their traffic meets these bytes
-on NICs, PCIe or memory: stop = copy + n (T_n - T).
+many steps n as needed. If their traffic meets these bytes on NICs, PCIe or memory, the steps become
+longer, T_n instead of T: stop = copy + n (T_n - T).
 """
 
 from collections.abc import Sequence

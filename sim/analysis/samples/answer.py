@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 class Samples(Answer):
     """Step times (s) of many steps with random stragglers, and where the lost time comes from.
 
-    `healthy` is the step with every rank at its usual speed; `loss` is the mean step less
-    `healthy`. The parts of `by_meeting` add up to `loss`; they say where ranks wait. `by_cause` is
-    the time that the mean step would gain without each cause. `sensitivity` has a row for each
-    stage: the seconds by which one tensor-parallel group of the stage lengthens the step if it is a
-    tenth slower. `removed` is the mean step after the slowest k nodes are replaced by ordinary
-    nodes. `owed` [stages][replicas] are the seconds of the mean step that each group causes (first
-    order). All of these are computed on the first `closer` samples. `mean_error` and `worst_error`
-    are errors of the replay against the clock. A recording is played on the clock, so both are 0,
-    and `sensitivity` and `owed` are empty.
+    `healthy` is the step with every rank at its usual speed; `loss` is the mean step minus
+    `healthy`. The parts of `by_meeting` add up to `loss` and say where ranks wait. `by_cause` says
+    for each cause by how much the mean step would be shorter without it. `sensitivity` has a row
+    for each stage: by how many seconds one tensor-parallel group of the stage lengthens the step if
+    the group is a tenth slower. `removed` is the mean step after the slowest k nodes are replaced
+    by ordinary nodes. `owed` [stages][replicas] are the seconds of the mean step that each group
+    causes (first order). All of these are computed on the first `closer` samples. `mean_error` and
+    `worst_error` are errors of the replay against the clock. A recording is played on the clock, so
+    both are 0, and `sensitivity` and `owed` are empty.
     """
 
     view = "sim.interface.views.samples"

@@ -1,12 +1,12 @@
 """Straggler samples of any program, played on the clock, because its streams wait for one another
 in ways that no replay has.
 
-Where all ranks are alike (one stage, equal links), a step takes as long as if all ranks were as
-slow as the slowest. Every rank runs the same operations, so the slowest rank waits only for
+If all ranks are alike (one stage, equal links), a step takes as long as if all ranks were as slow
+as the slowest rank. Every rank runs the same operations, so the slowest rank waits only for
 transfers. The step is no shorter than the slowest rank's own step. It is no longer than the step of
 ranks that are all like the slowest, since all times grow with the slowdowns. So one rank is played
-for any number of ranks. The result differs only if transfers share links with transfers of ranks
-that are out of step. Stages are not alike, so with several stages every rank is played.
+for any number of ranks. The result is inexact only if a transfer shares links with transfers of
+ranks that are out of step. Stages are not alike, so with several stages every rank is played.
 """
 
 import time

@@ -116,7 +116,8 @@ class Draws:
 def _drawn(
     cause: JitterCause, placement: RankPlacement, sizes: Iterable[int], seed: int
 ) -> Iterator[Floats]:
-    """Yield the factors of a cause, block by block; always the same row for a lasting cause."""
+    """Yield the factors of a cause, block by block; a lasting cause yields the same row each
+    time."""
     rng, unit = generator(seed, cause.name), placement.unit(cause.each)
     count = int(unit.max()) + 1
     well = generator(seed, cause.name, _WHO).random(count) >= cause.share

@@ -98,7 +98,8 @@ class ReplicaColumns:
         return slowest
 
     def own_steps(self, groups: Floats) -> Floats:
-        """Return each replica's step time if it waited for no other one [samples, replicas]."""
+        """Return the step time of each replica as if it never waited for others [samples,
+        replicas]."""
         return self._times(groups, meet=False)
 
     def _times(self, groups: Floats, *, meet: bool) -> Floats:

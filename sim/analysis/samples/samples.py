@@ -6,8 +6,9 @@ of 16,384 ranks is 128 columns, and a thousand samples take seconds. A recording
 (`clocked`).
 
 Replicas that are out of step share the links of a node less than replicas in step do. A column
-knows its own replica alone, and is evaluated as if the replica's neighbours were as slow. So a step
-with one slow replica is drawn between its true time and the time with all replicas as slow.
+knows only its own replica, and is evaluated as if the replica's neighbours were as slow as it is.
+So the drawn time of a step with one slow replica lies between its true time and the time with all
+replicas as slow.
 """
 
 import time
@@ -57,10 +58,10 @@ def drawn(scenario: BaseScenario, count: int, *, task: Any = None) -> Samples | 
 def samples(scenario: BaseScenario | str, count: int = 1000, *, task: Any = None) -> Samples:
     """Draw `count` steps of a scenario; its `[jitter]` table says how ranks vary.
 
-    The same seed gives the same samples. Where transfers contend, their slowdowns come from the
+    The same seed gives the same samples. If transfers contend, their slowdowns come from the
     healthy step on the clock. If the replay then differs from the clock by more than 1 %, they come
-    from some steps with stragglers. Raises `InputError`, also if the replay still differs that
-    much.
+    from some steps with stragglers instead. Raises `InputError`, also if the replay still differs
+    by more than 1 %.
     """
     job = kind.load(scenario)
     with garbage_left():
@@ -174,7 +175,8 @@ def _looked_into(
 def _by_meeting(
     columns: ReplicaColumns, slowdowns: RankSlowdowns, own: Floats, times: Floats
 ) -> dict[str, float]:
-    """Return the parts of the mean loss, from ranks that are equally slow up to the whole job."""
+    """Return the parts of the mean loss. Each step of the comparison lets more ranks differ: first
+    all ranks are equally slow, last all replicas have slowdowns of their own and meet."""
     groups, close = columns.placement.groups(slowdowns.total), len(own)
     even = np.full((1, columns.stages), slowdowns.total.mean())
     grouped = np.full((1, columns.stages), groups.mean())
@@ -200,10 +202,8 @@ def _by_meeting(
 def _owed(
     columns: ReplicaColumns, groups: Floats, own: Floats, sensitivity: Sequence[Mapping[str, float]]
 ) -> Floats:
-    """Return lost seconds [stages, replicas]. In each sample, the last replica's groups share its
-    loss.
-
-    A group's share is its stage's sensitivity times its slowdown, scaled to the replica's loss.
+    """Return lost seconds [stages, replicas]. In each sample, the groups of the replica that ends
+    last share its loss.
     """
     weight = np.array([row["seconds"] for row in sensitivity])
     owed = np.zeros((columns.stages, columns.replicas))
@@ -220,7 +220,7 @@ def _notes(jitter: Jitter, columns: ReplicaColumns, mean: float, worst: float) -
     if columns.contended:
         notes.append(
             "transfers share links: their slowdowns come from the clock; on "
-            f"{SAMPLES} samples replay is {mean:+.2%} off it in the mean and {worst:.2%} at worst"
+            f"{SAMPLES} samples replay is off by {mean:+.2%} on average and {worst:.2%} at worst"
         )
     offload = columns.setup.job.plan.offload
     shares = columns.contended or offload.activations or offload.parameters

@@ -119,8 +119,8 @@ def _distribution(values: Floats) -> dict[str, Any]:
 
 def _mean(name: str, values: Sequence[Any]) -> Any:
     """Return the mean of numbers. For truth values, return whether all hold (for `diverged`,
-    whether any holds); for other values, the common value. None if a value is unknown, or if other
-    values differ."""
+    whether any holds). For other values, return the common value. Return None if a value is
+    unknown, or if other values differ."""
     if any(value is None for value in values):
         return None
     if all(isinstance(value, bool) for value in values):

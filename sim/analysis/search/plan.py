@@ -49,13 +49,12 @@ def plan(
     sequence, if it differs from the model's. `only` lists the values of choices to search,
     `without` the values to leave out. Both are texts as `sim plan --only` takes them ("zero=1,3"),
     or mappings. Layouts that take up to `within` times as long as the best are kept. `jobs` is a
-    number of processes, or the address of a Dask
-    scheduler. `price` is a GPU's rent such as "2 USD/h" and replaces the topology's. The `stack`
-    runs the job; without it, the stack of the `framework`, or Megatron-Core. The answer has only
-    layouts that the framework's arguments can express, unless `only` says otherwise. If the layout
-    recommended without a framework is not among them, a note says how much slower the answer is.
-    The fastest `best` layouts are played in full. Raises `InputError`, and `FitError` where no
-    layout fits into memory.
+    number of processes, or the address of a Dask scheduler. `price` is a GPU's rent such as "2
+    USD/h" and replaces the topology's. The `stack` runs the job; without it, the stack of the
+    `framework`, or Megatron-Core. The answer has only layouts that the framework's arguments can
+    express, unless `only` says otherwise. If the layout recommended without a framework is not
+    among them, a note says how much slower the answer is. The fastest `best` layouts are played in
+    full. Raises `InputError`, and `FitError` where no layout fits into memory.
     """
     own, told = stack_of(framework), parsed(searched(framework), "--emit")
     asked = parsed(_texts(only), "--only")

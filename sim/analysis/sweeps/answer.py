@@ -28,7 +28,7 @@ Varied = Iterable[str] | Mapping[str, Iterable[Any]]
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sweep(Answer):
     """A table with a row of `frame` for each point. Varied keys are columns of the row; `inputs`
-    are those of the scenario before any change. `damaged` is the number of stored rows that had to
+    are the scenario's inputs before any change. `damaged` is the number of stored rows that had to
     be computed again."""
 
     view = "sim.interface.views.sweep"

@@ -35,7 +35,7 @@ def axis(text: str) -> SweepAxis:
     """Read one `--vary`. Raises `InputError` where it is not `key=values` or has no values.
 
     `a..b` counts up by one. `a..b:n` are n evenly spaced values from a to b, both included. A unit
-    after b holds for all of them. Commas separate values and ranges.
+    after b holds for all values. Commas separate values and ranges.
 
     >>> axis("plan.tp=1,2,4..6").values
     (1, 2, 4, 5, 6)
@@ -114,7 +114,7 @@ def points(
     lengths = {len(axis.values) for axis in axes}
     if zipped and len(lengths) > 1:
         counts = ", ".join(f"{axis.key} {len(axis.values)}" for axis in axes)
-        raise InputError("--zip", f"unequal numbers of values ({counts})", "give each as many")
+        raise InputError("--zip", f"unequal numbers of values ({counts})", "give keys equally many")
     values = [axis.values for axis in axes]
     side = min(lengths, default=1) if zipped else prod(map(len, values))
     _refuse_many(len(rows) * side, "sim sweep")

@@ -3,8 +3,8 @@
 Each row is written in its own transaction as soon as it is known, so a sweep that is killed
 continues where it was. Several sweeps may use one file at once (write-ahead log). A result is
 stored with everything that was read to find it (`sim.config.reads`). It is an answer only while all
-of these reads would give the same. Every row has a checksum, because SQLite has none of its own.
-Rows that the disk has spoiled are computed again and counted (`damaged`).
+of these reads would give the same. Every row has a checksum, because SQLite has no checksums of its
+own. Rows that the disk has spoiled are computed again and counted (`damaged`).
 """
 
 import json

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 _OF_POINT = 0.01  # s that the fastest point takes
 _TRIED = 64  # the most points with a value that are checked until one of them is right
 _TOGETHER = 128  # the most points that are played together
-_FIRST = 4  # points, done here, whose time says whether processes are worth their start
-_FEW = 32  # points for each process that are timed before the others are divided
+_FIRST = 4  # points that are done here; their time says whether processes are worth their start
+_FEW = 32  # points for each process whose time is measured before the other points are divided
 _START = 2.0  # s in which processes start; they must gain more
-_UNSEEN = 2.0  # the most seconds of work that are lost where a sweep is killed
+_UNSEEN = 2.0  # the most seconds of work that are lost if a sweep is killed
 _SHARES = 2  # tasks for each process, so all processes are busy until the end
 
 Answer = tuple[str, str, reads.Reads]  # a task's key, its row, what was read
@@ -167,10 +167,10 @@ def _computed(
 def _new_rows(
     task: Callable[..., SweepTask], points: Sequence[tuple[str, Point]], jobs: executors.Jobs
 ) -> Iterator[Answer]:
-    """Yield rows as they are found: first the row of one point, then the rows of ever more points.
-    The time of earlier points says how many points a task may have, and whether this process does
-    the next points sooner than other processes start. Raises `InputError` where workers read other
-    files."""
+    """Yield rows as they are found: first the row of one point, then the rows of more and more
+    points. From the time of earlier points follows how many points a task may have, and whether
+    this process does the next points sooner than other processes start. Raises `InputError` if
+    workers read other files."""
     count = jobs if isinstance(jobs, int) else executors.cores()
     each = 0.0
     for number in (1, _FIRST, _FEW * count, len(points)):

@@ -33,8 +33,8 @@ class _File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablation:
-    """A table with and without a mechanism: errors of the same rows before and after it is switched
-    off, and the number of rows whose prediction moved."""
+    """A table with and without a mechanism: the errors of the same rows before and after the
+    mechanism is switched off, and the number of rows whose prediction moved."""
 
     mechanism: str
     table: str

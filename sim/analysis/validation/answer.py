@@ -26,7 +26,7 @@ _COLUMNS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation(Answer):
     """Measured tables with a prediction of each row: errors by table (`errors`), and the `coverage`
-    of intervals where it was asked for. `quiet` leaves the rows out of the text."""
+    of intervals if it was asked for. `quiet` leaves the rows out of the text."""
 
     view = "sim.interface.views.validation"
     picture = "sim.interface.plots.validation"
@@ -118,7 +118,8 @@ def _check_simulated(tables: Sequence[ValidatedTable]) -> None:
 
 
 def _other_unit(error: float) -> str:
-    """How many times the prediction a figure is, if another unit is likely; else nothing.
+    """How many times as large as its prediction a measured figure is; empty unless the ratio shows
+    that the figure is in another unit.
 
     >>> _other_unit(1 / 1000 - 1), _other_unit(1000 - 1), _other_unit(0.5)
     ('1,000 times', '1 / 1,000 of', '')

@@ -1,6 +1,6 @@
-"""Changes of one thing: the ratio of a row's step time to that of the first row of its study,
-measured and predicted. Values that a table leaves open, and properties that all its rows share,
-cancel out."""
+"""How well are the effects of changes predicted? A change is the ratio of a row's step time to the
+step time of the first row of its study, measured and predicted. Values that a table leaves open,
+and properties that all its rows share, cancel out."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
 from sim.config.dataclass import dataclass
 
-CLOSE = 0.05  # share of the first step; a predicted change this close counts as right
+CLOSE = 0.05  # share of the first step; a change predicted to within this share counts as right
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,8 @@ BAR = (0.85, 0.95)  # share of rows that the 90 % intervals should hold
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Runs compared with their intervals: the share within, the mean width (high / low), the mean
-    interval score, and the mean distance |log(measured / expected)|."""
+    """Runs compared with their intervals: the share of runs within, the mean width (high / low),
+    the mean interval score, and the mean distance |log(measured / expected)|."""
 
     covered: float
     width: float
@@ -51,8 +51,8 @@ class Coverage:
 
 
 def coverage(tables: Sequence[ValidatedTable], packaged: Evidence | None = None) -> list[Coverage]:
-    """Return the coverage of each table that has measured and predicted rows. The evidence is also
-    that of other `packaged` tables (default: `sim.uncertainty.evidence`)."""
+    """Return the coverage of each table that has measured and predicted rows. The evidence also
+    includes other `packaged` tables (default: `sim.uncertainty.evidence`)."""
     timed = [kept for table in tables if (kept := _timed(table)).rows]
     known, names = packaged or evidence(), {table.name for table in timed}
 
@@ -69,9 +69,9 @@ def coverage(tables: Sequence[ValidatedTable], packaged: Evidence | None = None)
 def kinds(
     tables: Sequence[ValidatedTable], packaged: Evidence | None = None
 ) -> list[dict[str, Any]]:
-    """Return the coverage with one kind of work at a time left out of the evidence, of these tables
-    and of the `packaged` evidence. It shows how sure a prediction is for a kind that nobody
-    measured."""
+    """Return the coverage with one kind of work at a time left out of the evidence, both of these
+    tables and of the `packaged` evidence. It shows how sure a prediction is for a kind of work that
+    nobody has measured."""
     timed = [_timed(table) for table in tables]
     shown = (packaged or evidence()).replaced(spreads(timed), tables={one.name for one in timed})
     runs = [run for table in timed for run in table.rows if run.campaign]

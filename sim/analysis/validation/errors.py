@@ -2,7 +2,8 @@
 
 Error is predicted / measured - 1, MAPE the mean of its absolute value, bias its mean (all
 fractions). The naive predictor assumes one constant hardware-FLOP utilisation (recomputation
-counted), fitted to the very table on which it is judged (least absolute relative error).
+counted). This constant is fitted, by least absolute relative error, to the very table on which the
+predictor is judged.
 
 Regret is the cost of choosing a layout by prediction: (measured time of the chosen layout / the
 best measured time of the job's layouts) - 1.
@@ -109,8 +110,8 @@ def _regrets(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
 
 
 def _jobs(runs: Sequence[ValidatedRun]) -> Iterator[list[tuple[float, float]]]:
-    """Yield, for each job with several layouts, their measured and predicted times. The measured
-    time of a layout that was measured several times is the median."""
+    """Yield, for each job with several layouts, their measured and predicted times. If a layout was
+    measured several times, the median is its measured time."""
     jobs: dict[tuple[str, ...], dict[float, list[float]]] = {}
     for run in runs:
         layouts = jobs.setdefault(run.job, {})
@@ -123,8 +124,8 @@ def _jobs(runs: Sequence[ValidatedRun]) -> Iterator[list[tuple[float, float]]]:
 def _repeats(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
     """Return how far runs of one job and layout are from each other, which is noise in the errors.
 
-    `noise` is the pooled standard deviation of log(measured) within such groups; `repeated` is
-    their number. `apart` is the median of (largest / smallest - 1) in a group.
+    `noise` is the pooled standard deviation of log(measured) within such groups; `repeated` is the
+    number of groups. `apart` is the median of (largest / smallest - 1) in a group.
     """
     groups: dict[tuple[Any, ...], list[float]] = {}
     for run in runs:

@@ -24,7 +24,7 @@ from sim.config.progress import counted
 from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings
 
-STEP = "step"  # the figure of an answer's `step_time`; the others are causes of its `spent`
+STEP = "step"  # the figure of an answer's `step_time`; other figures are causes of its `spent`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class FigureRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRun:
-    """Two measured jobs: the time of the first over the time of the second, measured and
+    """Two measured jobs, with the ratio of the first job's time to the second job's, measured and
     predicted."""
 
     first: str

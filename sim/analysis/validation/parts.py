@@ -83,7 +83,7 @@ def validate_kernels(
     held: bool = False,
 ) -> PartValidation:
     """Compare the kernels of tables (`kernel_tables` has their columns) with a device's file and
-    its profile. `only` selects rows; `precision` is that of rows which state none. Products run at
+    its profile. `only` selects rows; rows that state no precision have `precision`. Products run at
     the full clock, as in a burst, unless they ran for minutes (`held`). Attention is the newest
     generation in the device's file. Raises `InputError`."""
     on = devices.load(device)

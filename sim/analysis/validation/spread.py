@@ -1,4 +1,5 @@
-"""How far measured step times are from predicted times, by campaign: the basis of intervals.
+"""How far measured step times are from predicted times, by campaign. Intervals rest on these
+spreads.
 
 `sim validate TABLES --spread FILE` writes the spreads. `sim.uncertainty.evidence` reads every file
 of `topologies/validated`, so a file there with your own runs narrows your own intervals.
@@ -75,7 +76,8 @@ def _spread(table: str, campaign: Campaign, runs: Sequence[ValidatedRun]) -> Spr
 
 
 def _beside_their_jobs(runs: Sequence[ValidatedRun]) -> tuple[list[float], int]:
-    """Return errors less the median over layouts of the same job, and the number of such jobs."""
+    """Return each error minus the median error of its job's layouts, and the number of such
+    jobs."""
     jobs: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for run in runs:
         jobs[run.job].append(error(run))

@@ -43,9 +43,9 @@ def cluster_of(
     """Return the cluster that a row names, or a state of it, with `settings` (dotted keys) applied.
 
     The bus bandwidth (B/s) of a large `all_reduce` over all devices of the job tells the states
-    apart. It is compared with the bandwidth measured in a state with a similar number of devices,
-    and with the bandwidth that the library reaches on the healthy cluster. The nearest by ratio is
-    taken. Raises `InputError`.
+    apart. It is compared with the bandwidth that was measured in each state with a similar number
+    of devices, and with the bandwidth that the library reaches on the healthy cluster. The state
+    with the nearest ratio is taken. Raises `InputError`.
     """
     where = str(row["id"])
     cluster = changed_topology(str(row["cluster"]), settings, where)
@@ -247,12 +247,12 @@ def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) 
 
 
 def _stack(software: str, where: str) -> Stack:
-    """Return a row's stack. Raises `InputError` for software without a stack; it names the
-    nearest."""
+    """Return a row's stack. Raises an `InputError` that names the nearest stack for software
+    without a stack."""
     own = next((own for word, own in _LINEAGE.items() if word in software.lower()), "")
     if own and not catalog.has("topologies/stacks", software):
         fault = f"no stack named {software!r}; the nearest by lineage is {own}"
-        raise InputError(where, fault, f"--stack-of '{software}={own}' runs its rows so")
+        raise InputError(where, fault, f"--stack-of '{software}={own}' takes that stack")
     return stacks.load(software, where=where)
 
 
@@ -314,8 +314,8 @@ def _plan(row: Mapping[str, Any], model: Transformer, settings: Mapping[str, Any
 
 
 def _defers(row: Mapping[str, Any]) -> bool:
-    """Return whether the vocabulary's weight gradients of all microbatches are deferred. Where a
-    script defers those of the last microbatches only, none are deferred here."""
+    """Return whether the vocabulary's weight gradients of all microbatches are deferred. A script
+    may defer only those of the last microbatches; then none are deferred here."""
     microbatches = row["global_batch"] // (row["microbatch"] * row["dp"])
     limit = number(row, "wgrad_deferral_limit")
     return limit is not None and microbatches <= limit
@@ -330,7 +330,7 @@ def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _drains(row: Mapping[str, Any]) -> int:
-    """Return the pipelines of a step, where the row gives the sequences of a rank in each of
+    """Return the number of pipelines in a step, if the row gives the sequences of a rank in each of
     them."""
     if row["pp"] == 1 or empty(row, "local_batch"):
         return 1

@@ -22,8 +22,8 @@ UNKNOWN = "unknown"
 def settled(row: Mapping[str, Any], make: Callable[[Mapping[str, Any]], PlanSetup]) -> PlanSetup:
     """Return the setup that `make` makes of a row whose open settings are filled in.
 
-    Raises `InputError` as `make` does. Where nothing fits, memory does not decide: the smallest
-    microbatch is taken without recomputation.
+    Raises `InputError` as `make` does. If no choice fits into memory, the smallest microbatch is
+    taken, without recomputation.
     """
     choices = list(_choices(row))
     made = (make(choice) for choice in choices)

@@ -32,9 +32,9 @@ _OF_A_RUN = ("id", "software", "step_time_s")  # columns in which rows of one jo
 class ValidatedRun:
     """A measured run and its prediction; `reason` says why a prediction is missing.
 
-    Times are in s, memory in bytes; None where not measured or not predicted. `at_peak` is the time
-    of all executed matrix products, recomputation included, at the device's peak rate. Rows of a
-    `study` differ in one thing and print exact times. Rows of one `job` are layouts of it.
+    Times are in s, memory in bytes; None if not measured or not predicted. `at_peak` is the time of
+    all executed matrix products, recomputation included, at the device's peak rate. Rows of a
+    `study` differ in one respect and print exact times. Rows of one `job` are layouts of it.
     `configuration` holds sizes and choices by name. `low` and `high` bound the prediction's
     interval; `incident` says what disturbed the measured run.
     """

@@ -2,9 +2,9 @@
 
 Decoding reads the keys and values of a sequence once for its single query; several CTAs share the
 sequence (Flash-Decoding, Dao et al. 2023). Latent attention keeps the latent and the rotary part of
-K, one copy for all heads. It multiplies queries and outputs, instead of the cache, by the
-up-projection (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.2). These products are as large as
-the up-projection of one token, which is counted among the operators of the layer.
+K, one copy for all heads. The up-projection then multiplies queries and outputs instead of the
+cache (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.2). These products are as large as the
+up-projection of one token, which is counted among the operators of the layer.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ READINGS: Mapping[str, Reading] = {
     "hopper": Reading(floor=12.5e-6, cta=3.2e-6, share=0.92, converts=9.3),
     "blackwell": Reading(floor=9.3e-6, cta=1.2e-6, share=0.95, converts=24.0),
 }
-ASSUMED = "hopper"  # the generation whose constants untimed GPUs take
+ASSUMED = "hopper"  # GPUs that were not timed take this generation's constants
 
 _HEADS_OF_CTA = 64  # heads that share a latent in a CTA (deepseek-ai/FlashMLA, csrc, BLOCK_M)
 _HEAD = 128  # products with latents run at the rate of attention with heads of this size

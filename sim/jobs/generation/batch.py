@@ -67,10 +67,11 @@ class Sequence:
 
     While it decodes, its answer has `written` + (step - `since`) tokens. Before, `target` tokens
     have to be computed. `computed` counts the tokens that are computed, or found in blocks of a
-    shared prompt or in blocks that the sequence gave back. `given` has the number of tokens in the
-    latter blocks, and the bytes handed out at which they are lost (`Cache.lost_from`). The engine
-    reserves `promised` bytes. `booked` tokens are counted for a version of the weights. `turn`
-    counts admissions, to recognise an end that was planned in an earlier turn.
+    shared prompt or in blocks that the sequence gave back. `given` describes the blocks that it
+    gave back: their number of tokens, and the bytes that have to be handed out until these are lost
+    (`Cache.lost_from`). The engine reserves `promised` bytes. `booked` tokens are counted for a
+    version of the weights. `turn` counts admissions, to recognise an end that was planned in an
+    earlier turn.
     """
 
     request: Request
@@ -107,10 +108,10 @@ class Sequence:
 
 @dataclass(eq=False)
 class Batch:
-    """The sequences of a server of `speed`: those that wait in the `queue`, those whose `prompts`
-    are computed, and those that decode (`running`, by number), the last two in order of admission.
-    `plan` has the chunks of prompts of the step under way. So far `tokens` tokens of answers were
-    written and `computed` tokens of prompts computed."""
+    """The sequences of a server of `speed`. Some wait in the `queue`, some have their `prompts`
+    computed, and some decode (`running`, by number). `prompts` and `running` are in order of
+    admission. `plan` has the chunks of prompts of the step under way. So far `tokens` tokens of
+    answers were written and `computed` tokens of prompts computed."""
 
     speed: Speed
     version: int = 0

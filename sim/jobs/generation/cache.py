@@ -16,8 +16,9 @@ _LITTLE = 1e-9  # of a block: tolerance for the rounding of sums of bytes
 @dataclass(slots=True, eq=False)
 class Pages:
     """The blocks of all layers with one window (0: none), each of `size` bytes. `growing` counts
-    the sequences that still take blocks, `residues` counts them by the step, modulo `block`, in
-    which they take one. Attention reads `read` tokens in the next step."""
+    the sequences that still take blocks. A sequence takes a block every `block` steps; `residues`
+    counts the sequences by the step of their next block, modulo `block`. Attention reads `read`
+    tokens in the next step."""
 
     window: int
     size: float
@@ -26,7 +27,7 @@ class Pages:
     read: int = 0
     residues: list[int] = field(default_factory=list)
     full: list[tuple[int, int]] = field(default_factory=list)  # step of saturation, residue
-    gone: dict[tuple[int, int], int] = field(default_factory=dict)  # left before saturation
+    gone: dict[tuple[int, int], int] = field(default_factory=dict)  # of `full`: removed before
 
     def __post_init__(self) -> None:
         self.residues = [0] * self.block

@@ -169,8 +169,9 @@ def _answer(setup: GenerationSetup, played: _Played, lost: float, began: float) 
 
 
 class _Means(NamedTuple):
-    """Means over the time in which servers have work: a server's batch, the share of its cache that
-    is held, the tokens that attention reads in a step; and the largest share of a cache."""
+    """Means over the time in which servers have work: a server's batch, the held share of its
+    cache, and the tokens that attention reads in a step. `fullest` is the largest held share of a
+    cache."""
 
     batch: float
     cache: float

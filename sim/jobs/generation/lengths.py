@@ -1,8 +1,9 @@
 """Laws of lengths and of waiting times: constant, lognormal, a table of measured values, a mixture.
 
 A law maps standard normal numbers to values, so correlated numbers give correlated values under any
-law (a Gaussian copula). The numbers of the answers j to a prompt i share a part:
-z_ij = sqrt(rho) z_i + sqrt(1 - rho) e_ij.
+law (a Gaussian copula). The number of answer j to prompt i is z_ij = sqrt(rho) z_i + sqrt(1 - rho)
+e_ij. All answers to the prompt share z_i, e_ij belongs to the answer alone, and rho is the
+`correlation`. z_i and e_ij are independent standard normal numbers.
 """
 
 from abc import ABC, abstractmethod
@@ -62,8 +63,9 @@ class Constant(Law):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lognormal(Law):
-    """X = exp(N(mu, sigma^2)) with the mu for which the values, capped at c, have the `mean`:
-    E min(X, c) = exp(mu + sigma^2/2) Phi((ln c - mu - sigma^2)/sigma) + c Phi((mu - ln c)/sigma).
+    """X = exp(N(mu, sigma^2)), capped at c. mu is chosen such that the capped values have the
+    `mean` E min(X, c) = exp(mu + sigma^2/2) Phi((ln c - mu - sigma^2)/sigma) + c Phi((mu - ln
+    c)/sigma). Phi is the distribution function of the standard normal law.
 
     >>> law = Lognormal(mean=3000.0, sigma=1.0)
     >>> values = law.values(generator(1, "x").standard_normal(200_000), 4096.0)
@@ -244,8 +246,8 @@ class Lengths:
 
 
 def _prompts(answers: int) -> int:
-    """The number of prompts of a block; many answers to a prompt make it smaller, which bounds the
-    memory."""
+    """The number of prompts of a block. It is smaller if a prompt has many answers, so that memory
+    stays bounded."""
     return max(1, min(_BLOCK, _DRAWS // answers))
 
 

@@ -70,7 +70,7 @@ class Server:
         if cache.size(whole) > cache.room:
             most = self.speed.cache_tokens
             fault = f"{whole:,} tokens of a prompt with its answer, but the cache holds {most:,}"
-            raise InputError(self.name, fault, "raise tp or pp, or shorten them")
+            raise InputError(self.name, fault, "raise tp or pp, or shorten the texts")
         done = self.cluster.event()
         own = Sequence(request, Answer(request, self.cluster.now), done, next(self._numbers))
         self._known[id(request)] = own

@@ -65,7 +65,7 @@ class GenerationSetup(WithoutProgram):
     def _notes(self) -> Iterator[str]:
         device, model = self.machine.topology.device, self.speed.passes.model
         if device.generation not in READINGS:
-            yield f"attention to a cache was not timed on {device.name}: rates are {ASSUMED}'s"
+            yield f"attention to a cache was not timed on {device.name}: it has {ASSUMED}'s rates"
         used = self.machine.topology.gpus
         asked = self.scenario.gpus or used
         if asked > used:

@@ -68,7 +68,7 @@ class Speed:
         self.passes = Passes(checked(self.model, self.where), self.layout, stack)
         device.peak_rate(self.layout.precision)
         if not self.layers:
-            fault = "layers that all have states in place of attention have no cache of tokens"
+            fault = "all layers have states in place of attention, so no tokens are cached"
             raise InputError(self.where, fault, "name a model with some attention")
         if self.cache_tokens < self.engine.block:
             need, room = human_bytes(self.weights), human_bytes(self._room)
@@ -199,8 +199,8 @@ class Speed:
         return sum(a.seconds(batch / self._shares, seen / self._shares) for a, seen in each)
 
     def _waits(self, sequences: int, rows: int, parts: Parts) -> tuple[float, float]:
-        """The host's least seconds of a step, and its seconds on top of the device's. The engine's
-        constants hold for hosts of H100s; `pace` scales them to this host."""
+        """The host's least seconds of a step, and the seconds that it adds to the device's. The
+        engine's constants hold for the hosts of H100s; `pace` scales them to this host."""
         engine, pace = self.engine, self.device.host
         host = pace * (engine.step + engine.sequence * sequences)
         launches = pace * parts.launches if rows > engine.graphs else 0.0
@@ -208,8 +208,8 @@ class Speed:
 
     @property
     def _shares(self) -> int:
-        """The number of groups of sequences that a server works on at a time: each of dp groups of
-        ranks has a microbatch on each of pp stages."""
+        """The number of groups of sequences on which a server works at a time: each of `dp` groups
+        of ranks has a microbatch on each of `pp` stages."""
         return self.layout.dp * self.layout.pp
 
     def _micro(self, sequences: int) -> int:

@@ -62,12 +62,12 @@ class MultiJobAnswer(JobAnswer):
     """Jobs that share a cluster.
 
     `fairness` is Jain's index of the jobs' relative speeds, (sum x)^2 / (n sum x^2) with x = step
-    alone / step; it is 1 where all jobs lose alike. `links` are the links on which jobs met last.
-    `makespan` is the moment at which the last job has ended (s), None where some job never ends.
-    Until the makespan, or the horizon, `utilisation` is the share of GPU-seconds in use and
-    `fragmentation` the share that was idle while a job waited. Both are None where jobs begin at
-    once and never end. `gained` is the part of the sum of slowdowns that offsets between the jobs'
-    steps save, if offsets were searched. `straggler_seconds` is the sum over the jobs.
+    alone / step; it is 1 if all jobs lose alike. `links` are the links on which jobs met last.
+    `makespan` is the moment at which the last job has ended (s), None if some job never ends. Until
+    the makespan, or the horizon, `utilisation` is the share of GPU-seconds in use. `fragmentation`
+    is the share that was idle while a job waited. Both are None if jobs begin at once and never
+    end. If offsets between the jobs' steps were searched, `gained` is the part of the sum of
+    slowdowns that they save. `straggler_seconds` is the sum over the jobs.
     """
 
     view = "sim.interface.views.multi_job"

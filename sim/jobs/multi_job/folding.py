@@ -36,9 +36,9 @@ from sim.program.program import Program
 @dataclass(frozen=True, eq=False)
 class Guest:
     """A job at its place: the program that it repeats, if it has one, and the machine as the job
-    sees it. `work` returns how long a unit of its work takes on a machine (s), and its bytes by
-    link. `shares_nodes` says that the job has other work beside its steps on its nodes. Guests that
-    are placed alike share the results in `known`."""
+    sees it. `work` takes a machine, and returns how long a unit of the job's work takes there (s),
+    and the bytes of this unit by link. `shares_nodes` says that the job has other work beside its
+    steps on its nodes. Guests that are placed alike share the results in `known`."""
 
     name: str
     place: Place
@@ -56,9 +56,9 @@ class Guest:
 
     @cached_property
     def loaded(self) -> dict[Link, float]:
-        """The links of the cluster that this job loads and another job could load, too, with the
-        most B/s that this job puts on each. On a pod's uplinks it is the bandwidth of the NICs of
-        the job's nodes in the pod."""
+        """The links of the cluster that both this job and another job could load, with the most B/s
+        that this job puts on each. For a pod's uplinks, this is the bandwidth of the NICs of the
+        job's nodes in the pod."""
         topology, network = self.machine.topology, self.machine.topology.network
         if topology.hierarchical:
             nodes = Counter(map(topology.pod_of, range(topology.nodes)))
@@ -133,8 +133,8 @@ def users_of(guests: Sequence[Guest]) -> dict[Link, list[int]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
-    """Guests that meet: a folded program for each guest. Links are numbers, places in `capacity`
-    (B/s) and `names`; the first `shared` links carry traffic of several guests."""
+    """Guests that meet: a folded program for each guest. A link is a number: its place in
+    `capacity` (B/s) and `names`. The first `shared` links carry traffic of several guests."""
 
     programs: tuple[FoldedProgram, ...]
     capacity: tuple[float, ...]

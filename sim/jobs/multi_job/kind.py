@@ -25,7 +25,7 @@ from sim.simulate import garbage_left, refuse_choices_of_a_step, refuse_task
 
 SCENARIO, ANSWER = MultiJobScenario, MultiJobAnswer
 LACKS = ("has several jobs: it has no step of its own", "ask it of each job's scenario")
-_EXPLAINED = 8  # the most jobs of a company for which each job's cost to the others is computed
+_EXPLAINED = 8  # in larger companies (jobs that meet), no job's cost to the others is computed
 _NOTICED = 1e-4  # of a step: a smaller cost is not reported
 
 
@@ -128,9 +128,9 @@ def _names(company: Together) -> list[str]:
 
 
 def _slowed_by(visit: Visit, paces: Paces) -> dict[str, float]:
-    """Seconds that each other job of its company adds to its step. They are negative where it would
-    meet the remaining jobs more often without that job. The result is empty for a job that has
-    ended if jobs arrive over time: its last company then does not represent its steps."""
+    """Seconds that each other job of its company adds to its step. They are negative if the job
+    would meet the remaining jobs more often without that other job. If jobs arrive over time, the
+    result is empty for a job that has ended: its last company then does not represent its steps."""
     assert visit.company is not None, "it runs"
     assert visit.pace is not None, "it runs"
     jobs, how = [act.job for act in visit.company.acts], visit.company.how

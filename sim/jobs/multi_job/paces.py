@@ -58,7 +58,7 @@ class SharedLink:
 class Company:
     """Jobs that meet on links, at their offsets (s): their paces, the links on which they meet, and
     when each played step began and ended. If the company was not `played`, paces are means over all
-    phases. `gained` is how much searched offsets reduce the sum of slowdowns."""
+    phases. If offsets were searched, they reduce the sum of slowdowns by `gained`."""
 
     paces: tuple[Pace, ...]
     offsets: tuple[float, ...]
@@ -81,8 +81,9 @@ class Company:
 @dataclass(eq=False)
 class Paces:
     """Paces of sets of jobs. A set is played for `steady` steps a job, once for all sets like it.
-    With `best` the best offsets are searched. Paces are means over all phases for checkpoints, for
-    large companies, and for jobs that arrive over time (`by_and_by`) or write checkpoints."""
+    With `best` the best offsets are searched. Some paces are means over all phases: paces beside
+    checkpoints, in large companies, and of jobs that arrive over time (`by_and_by`) or write
+    checkpoints."""
 
     steady: int
     best: bool = False

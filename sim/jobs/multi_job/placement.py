@@ -89,7 +89,7 @@ class Occupancy:
             raise InputError(where, fault, f"use nodes below {cluster.nodes}, or set gpus")
         if len(nodes) * len(slots) != max(gpus, len(slots) if job.nodes else 0):
             fault = f"its plan takes {gpus} GPUs, its place has {len(nodes) * len(slots)}"
-            raise InputError(where, fault, "name as many, or set its gpus")
+            raise InputError(where, fault, "name as many GPUs, or set the job's gpus")
         place = Place(cluster, nodes, slots[:gpus] if len(nodes) == 1 else slots)
         for node in nodes:
             if not self.free[node].issuperset(place.slots):
@@ -120,8 +120,8 @@ class Occupancy:
         return Place(self.cluster, tuple(sorted(chosen)), slots)
 
     def _within_a_node(self, gpus: int, how: Places, rng: np.random.Generator) -> Place | None:
-        """`gpus` neighbouring slots of a node with room: the fullest if packed, the emptiest if
-        spread, or any; None where no node has room."""
+        """`gpus` neighbouring slots of a node with room: of the fullest node if jobs are packed, of
+        the emptiest if they are spread, or of any node. None if no node has room."""
         each = self.cluster.gpus_per_node
         found = [
             (len(free), node, tuple(range(first, first + gpus)))

@@ -44,7 +44,7 @@ class JobTable(Checked):
         Checked.__post_init__(self)
         fixed = bool(self.nodes) + bool(self.gpus) + (self.place is not None)
         if fixed > 1:
-            raise ValueError("name nodes, or gpus of one node, or a way to place it, not several")
+            raise ValueError("name nodes, or gpus of one node, or place, but not several")
         if self.copies > 1 and (self.nodes or self.gpus):
             raise ValueError("copies take GPUs of their own: write a [[job]] each, or use place")
         if self.every is not None and self.steps is None:
@@ -79,13 +79,13 @@ class MultiJobScenario(BaseScenario):
 
     `place` finds nodes for jobs that name none: "packed" takes as few pods as possible, "spread"
     all pods evenly, "random" draws nodes with `seed`. With `policy` "none" a job that finds no room
-    is refused; otherwise it waits. With "fifo" jobs begin in the order of submission; with
-    "backfill" other jobs may pass a waiting job; with "packed" a job also waits until it fits on as
-    few pods as its size needs. `faults` stop jobs, and need a horizon. Paces are those of `steady`
-    steps played together. With `offset = "best"` jobs begin their steps when they disturb one
-    another least. Jobs that arrive at random (`every`), or write checkpoints, meet in unknown
-    phases, so they have the mean of all phases. The simulation ends at `horizon`, or when all jobs
-    with `steps` have ended.
+    is refused; with all other policies it waits. With "fifo" jobs begin in the order of submission;
+    with "backfill" other jobs may pass a waiting job; with "packed" a job also waits until it fits
+    on as few pods as its size needs. `faults` stop jobs, and need a horizon. Jobs that meet are
+    played together for `steady` steps, from which their paces follow. With `offset = "best"` jobs
+    begin their steps when they disturb one another least. Jobs that arrive at random (`every`), or
+    write checkpoints, meet in unknown phases, so they have the mean of all phases. The simulation
+    ends at `horizon`, or when all jobs with `steps` have ended.
     """
 
     kind: ClassVar[str] = "sim.jobs.multi_job.kind"

@@ -48,14 +48,14 @@ class Act:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Visit:
-    """A copy of a job on the cluster: when it was `submitted`, `begun` and `ended` (s; None where
-    it was not), the `steps` that it has of the steps `wanted`, and what it does now (`acts`). It
-    trained last at `pace` in `company`, and wrote a checkpoint last in the company `wrote_in`.
+    """A copy of a job on the cluster: when it was `submitted`, `begun` and `ended` (s; None if this
+    has not happened). It has done `steps` of the steps `wanted`; `acts` are its present activities.
+    It trained last at `pace` in `company`, and wrote a checkpoint last in the company `wrote_in`.
 
-    In all it trained for `trained` seconds and `did` steps, including lost steps; `since` counts
+    In all it trained for `trained` seconds and `did` steps, including lost steps. `since` counts
     the seconds of training since it began or a fault stopped it last. It goes on in `pause`
-    seconds. The last finished checkpoint holds `saved` steps; `faults` cost it `lost` seconds.
-    It has written `checkpoints` checkpoints in `saving` seconds; training stopped for `stopped`
+    seconds. The last finished checkpoint holds `saved` steps; `faults` cost it `lost` seconds. It
+    has written `checkpoints` checkpoints in `saving` seconds; training stopped for `stopped`
     seconds. The newest checkpoint holds `covered` steps and began at `saving_since`.
     """
 
@@ -267,8 +267,8 @@ class Cluster:
         )  # fmt: skip
 
     def _admit(self) -> bool:
-        """Let waiting jobs begin that find room; return whether a job began. With "fifo" no job
-        passes the first."""
+        """Let waiting jobs begin if they find room; return whether a job began. With "fifo" no job
+        passes the first job of the queue."""
         began, refused = False, set[int]()
         for visit in list(self.waiting):
             place = None if visit.template.number in refused else self._place(visit)

@@ -28,7 +28,7 @@ from sim.scenario.settings import dotted
 from sim.scenario.setup import load_topology, machine
 from sim.variability.laws import generator
 
-_OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core for each job, and for each pair of jobs
+_OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core for each copy of a job, for each pair of copies
 _OF_JOB = 0.1  # s of one core to simulate a job
 _OF_FAULT = 2e-3  # s of one core
 _OF_CHECKPOINT = 3e-3  # s of one core: each checkpoint is three changes of activities

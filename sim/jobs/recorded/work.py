@@ -23,9 +23,8 @@ class WorkDone:
     `model_flops` are counted as in publications: three times the FLOPs of the forward passes.
     Causal attention counts in full (PaLM's convention); kernels through which no gradient flows do
     not count. The factor is below three if backward passes do less work: with frozen weights, and
-    at a first
-    layer on data. `executed_flops` are the FLOPs that run. `precision` is the precision with most
-    FLOPs. `samples` and `tokens` are 0 if they are unknown.
+    at a first layer on data. `executed_flops` are the FLOPs that run. `precision` is the precision
+    with most FLOPs. `samples` and `tokens` are 0 if they are unknown.
     """
 
     model_flops: float

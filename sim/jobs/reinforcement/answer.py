@@ -11,9 +11,10 @@ from sim.results.answer import JobAnswer
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
     """A step of the trainer: its `seconds`, in all and by cause (`spent`). `generation` is the time
-    (s) from the beginning of its first group to its last answer. In the last `tail` seconds of it
-    at most a tenth of the answers were still being written. `tokens` counts the answers with their
-    prompts, `longest` the longest answer; `staleness` is the answers' mean age (versions)."""
+    (s) from the beginning of the step's first group to its last answer. In the last `tail` seconds
+    of this time at most a tenth of the answers were still being written. `tokens` counts the
+    answers with their prompts, `longest` the longest answer; `staleness` is the answers' mean age
+    (versions)."""
 
     number: int
     begin: float
@@ -52,11 +53,12 @@ class ReinforcementAnswer(JobAnswer):
     cause, which add up to it: time that the trainer waits is exposed. `generation` and `tail` are
     means of the rows in `steps`. `tokens_per_second` counts the prompts and answers that all GPUs
     learn from. `samples` is the number of answers of a step, `mean_length` their mean tokens with
-    prompts. `staleness` maps ages to shares of the answers: the age of an answer's first token when
-    it is learnt from, in versions of the weights. `mixed` is the share of answers that several
-    versions wrote. `lost` is the share of written tokens that are not learnt from, `cut` the share
-    of answers that end at the cap. `running` has the number of answers on servers from given
-    moments (s) on. `dollars` is the price of a step, None where the topology has no price.
+    prompts. `staleness` maps ages to shares of the answers. An answer's age is counted when the
+    trainer learns from it: the versions of the weights since its first token. `mixed` is the share
+    of answers that several versions wrote. `lost` is the share of written tokens that are not
+    learnt from, `cut` the share of answers that end at the cap. `running` has the number of answers
+    on servers from given moments (s) on. `dollars` is the price of a step, None where the topology
+    has no price.
     """
 
     view = "sim.interface.views.reinforcement"

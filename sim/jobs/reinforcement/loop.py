@@ -2,12 +2,13 @@
 
 Three mechanisms make all modes.
 
-- *Admission.* At version v at most (v + 1 + staleness + oversample) x prompts groups have been
-  begun, not counting dropped groups. So a step's group is never begun more than `staleness` steps
-  ahead. With 0 the sides take turns; with 1 a step of generation runs beside a step of training;
-  with more, generation is a stream.
-- *A batch.* The trainer takes the groups of `chunk` prompts as soon as they are ready, the first
-  ready first. Groups begun beyond the bound of staleness are then dropped or kept.
+- *Admission.* At version v of the weights, at most (v + 1 + staleness + oversample) x prompts
+  groups have been begun, not counting dropped groups. So a step's group is never begun more than
+  `staleness` steps ahead. With staleness 0 the sides take turns. With 1 a step of generation runs
+  beside a step of training. With more, generation is a stream.
+- *A batch.* The trainer takes the groups of `chunk` prompts as soon as these groups are ready, in
+  the order in which they became ready. Groups begun beyond the bound of staleness are then dropped
+  or kept.
 - *A swap.* New weights wait for running answers, or running answers go on with the new weights, or
   they begin anew.
 
@@ -53,10 +54,11 @@ class Step:
 
 @dataclass(kw_only=True, eq=False)
 class Loop:
-    """The state of the loop. From the tokens of answers, `forward` returns the trainer's seconds of
-    a forward pass, `updates` those of each update. The other functions are processes. `hand_over`
-    brings weights to the servers. `sleep` moves the trainer's tensors to the host before
-    generation, `wake` back after it; `fetch` and `park` move tensors before and after updates."""
+    """The state of the loop. `forward` and `updates` are functions of the tokens of answers: the
+    trainer's seconds of a forward pass, and of each update. The other functions are processes.
+    `hand_over` brings weights to the servers. `sleep` moves the trainer's tensors to the host
+    before generation, `wake` back after it; `fetch` and `park` move tensors before and after
+    updates."""
 
     cluster: LiveCluster
     plan: Reinforcement

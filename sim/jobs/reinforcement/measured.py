@@ -23,8 +23,8 @@ _STEPS = 3  # figures are means of this many steps
 class MeasuredLoop:
     """A row: its scenario as a `document`, `measured` figures by name (s), and the assumptions
     (`assumed`). Rows of one `pair` are compared with its first row. If a figure of the software
-    contains other causes than its name says, `parts` lists these causes. `lacks` says why a row has
-    no scenario."""
+    includes more causes than its name says, `parts` lists all its causes. `lacks` says why a row
+    has no scenario."""
 
     id: str
     document: Mapping[str, Any] = field(default_factory=dict)
@@ -150,9 +150,9 @@ def _lengths(mean: float, cap: int) -> dict[str, Any]:
 
 # --- verl -----------------------------------------------------------------------------------------
 
-# Tokens of an answer; assumed. The first guess, 4,000, made updates four times too long and was
-# replaced in view of the rows. So verl's rows test the order and the ratios of steps, not the
-# level.
+# Tokens of an answer; assumed. With the first guess, 4,000, updates were four times too long, so
+# this value was chosen with the measured rows in view. So verl's rows test the order and the ratios
+# of steps, not the level.
 _VERL_MEAN = 1200.0
 # Seconds for each token of the padded batch in a process of verl, from messages of its commits a
 # month before the runs' recipe: `ray.put` of 6,400 x 20,480 tokens takes 28.85 s, with many threads

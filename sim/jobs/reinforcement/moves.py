@@ -1,10 +1,10 @@
 """Other ways to run a loop on its GPUs: which GPUs write answers, in which layouts, how stale.
 
 `sim plan` plays each way and ranks the ways by answers a second. For each number of the trainer's
-GPUs, a walk from the scenario's layout to better neighbours finds the best layout, as if transfers
-shared no links. After the first steps, in which the loop fills, a few steps are played. If servers
-have GPUs of their own, only a sample of them is played. Steps are compared as if their answers had
-the expected length.
+GPUs, a walk finds the best layout: it starts at the scenario's layout and goes to better
+neighbours. During the walk, transfers are assumed to share no links. After the first steps, in
+which the loop fills, a few steps are played. If servers have GPUs of their own, only a sample of
+them is played. Steps are compared as if their answers had
 """
 
 from collections.abc import Iterator
@@ -30,10 +30,9 @@ _RECOMPUTE = ("none", "selective", "full")
 
 
 def moves(setup: ReinforcementSetup) -> list[Suggestion]:
-    """Suggest both sides in turns on all GPUs, and each division of the GPUs with a staleness of at
-    most one and two steps.
-    Servers have half, once or twice the tensor parallelism of the scenario. The simplest ways come
-    first."""
+    """Suggest the two sides in turns on all GPUs, and each division of the GPUs between them with a
+    staleness of at most one and two steps. Servers have half, once or twice the tensor parallelism
+    of the scenario. The simplest ways come first."""
     layout = setup.plan.servers.layout
     node = setup.machine.topology.gpus_per_node
     degrees = [tp for tp in (layout.tp // 2, layout.tp, 2 * layout.tp) if 1 <= tp <= node]

@@ -38,7 +38,7 @@ class Sample:
 
     @property
     def oldest(self) -> int:
-        """The oldest version of the weights that wrote a token of it: that of its first token."""
+        """The version of the weights that wrote its first token, the oldest of all its versions."""
         return min(self.versions)
 
     def count(self, versions: dict[int, int]) -> None:

@@ -116,24 +116,25 @@ class Reinforcement(Checked):
     become ready. At most `concurrent` groups run at a time (0: any number).
 
     `staleness` (eta) bounds how many groups are begun: at version v, at most (v + 1 + eta +
-    oversample) x prompts. 0 is on-policy, 1 one step off, any other value asynchronous. Groups
-    begun by `oversample` that are not needed are dropped when the step is full, or kept, as
-    `surplus` says. A share `filtered` of groups teaches nothing and is replaced (dynamic sampling).
+    oversample) x prompts. Staleness 0 is on-policy, 1 is one step off, any other value is
+    asynchronous. Groups begun by `oversample` may turn out not to be needed. When the step is full,
+    they are dropped or kept, as `surplus` says. A share `filtered` of groups teaches nothing and is
+    replaced (dynamic sampling).
 
-    `swap` says what happens to running answers when new weights arrive: the weights wait for them
-    ("drain"), they go on ("continue") with their cache kept or `recompute`d, or they begin anew
-    ("restart").
+    `swap` says what happens to running answers when new weights arrive. "drain": the weights wait
+    for the answers. "continue": the answers go on with the new weights, with their cache kept or
+    `recompute`d. "restart": the answers begin anew.
 
     `old` and `reference` are forward passes over a step's answers, for log-probabilities under the
     trainer's weights and under the weights of a reference. Rows of the trainer have at most `row`
     tokens (0: the longest prompt and answer) and go to its ranks by `deal` (`training.Training`). A
     single process may take answers from the servers and hand them to the ranks, padded to the
-    longest prompt and answer. It takes `collected` seconds for each token that it takes, and
-    `controller` for each that it hands out, before each pass and before the updates. `offload`
-    names tensors that the trainer keeps on the host while servers use its GPUs. `parked` tensors
-    are on the host between updates, in memory that is pinned anew each time. Figures are means of
-    `steps` steps after the first `warmup` steps. Of each `sample` servers with their prompts, one
-    is played, and each of its answers counts `sample` times.
+    longest prompt and answer. It takes `collected` seconds for each token from the servers, and
+    `controller` seconds for each token that it hands out, before each pass and before the updates.
+    `offload` names tensors that the trainer keeps on the host while servers use its GPUs. `parked`
+    tensors are on the host between updates, in memory that is pinned anew each time. Figures are
+    means of `steps` steps after the first `warmup` steps. Of each `sample` servers with their
+    prompts, one server is played, and each of its answers counts `sample` times.
     """
 
     prompts: Count
@@ -234,7 +235,8 @@ class Reinforcement(Checked):
 class ReinforcementScenario(BaseScenario):
     """A model that servers run and a `[plan]` trains, in turns or at the same time.
 
-    `gpus` is the number of all GPUs: first the trainer's, then those of servers and a reward model.
+    `gpus` is the number of all GPUs. The first GPUs are the trainer's; those of servers and a
+    reward model follow.
     """
 
     kind: ClassVar[str] = "sim.jobs.reinforcement.kind"
@@ -252,7 +254,7 @@ class ReinforcementScenario(BaseScenario):
                 raise ValueError(f"{key} beside [reinforcement] is not simulated; leave {key} out")
         answers = self.reinforcement.taken * self.reinforcement.answers
         if answers % self.plan.global_batch:
-            fault = f"{answers:,} answers at once are no multiple of the update's"
+            fault = f"the trainer takes {answers:,} answers at once, which are no multiple of"
             raise ValueError(f"{fault} plan.global_batch = {self.plan.global_batch:,}")
 
     def resized(self, gpus: int) -> "ReinforcementScenario":

@@ -96,10 +96,10 @@ class Training:
     computes `plan.microbatch` rows at once. Raises `InputError` for a plan that does not fit.
 
     `deal` says how answers come to ranks. With "rows" they are packed in rows, and all ranks have
-    equally many rows (padded to equal length in pipelines, as in NeMo RL). With "answers" the
-    answers taken at once are divided into `balanced` parts, one for each GPU. A rank takes the
+    equally many rows (padded to equal length in pipelines, as in NeMo RL). With "answers",
+    `balanced` divides the answers taken at once into parts, one for each GPU. A rank takes the
     parts of its GPUs, and divides them among updates in their order (as in verl,
-    trainer.balance_batch). Ranks wait for the rank with most tokens in an update. With `alone`
+    trainer.balance_batch). In each update, ranks wait for the rank with most tokens. With `alone`
     transfers do not share links, which is a quicker estimate.
     """
 
@@ -141,7 +141,7 @@ class Training:
         return self._seconds("forward", dealt, self._passes)
 
     def dealt(self, lengths: Sequence[int], updates: int = 0) -> Iterator[Dealt]:
-        """For each update, yield the share of the rank for which the other ranks wait. There are
+        """For each update, yield the share of the rank for which all other ranks wait. There are
         `updates` updates (0: as many as the plan's batch makes)."""
         updates = updates or max(1, len(lengths) // self.plan.global_batch)
         each = self.plan.microbatch * self.unit

@@ -20,8 +20,8 @@ PINNED = 12 * 64 * 2.0**20 / 494.80e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """The senders and receivers of weights: the GPUs of the trainer, which form `copies` groups
-    that hold all weights once each, and the GPUs of each server."""
+    """The senders and receivers of weights: the GPUs of the trainer and of each server. The
+    trainer's GPUs form `copies` groups; each group holds all weights once."""
 
     trainer: tuple[int, ...]
     copies: int
@@ -87,8 +87,8 @@ class Transfer:
             yield self.cluster.collective("all_gather", self.size, parts)
 
     def broadcast(self) -> Process:
-        """Gather the weights on every rank of the trainer, then send them from one rank to all GPUs
-        of servers beyond the trainer's. Each GPU receives all tensors and keeps its part."""
+        """Gather the weights on every rank of the trainer. Then one rank sends them to all GPUs of
+        servers that are not the trainer's. Each GPU receives all tensors and keeps its part."""
         yield from self._gathered()
         yield from self._spread()
 

@@ -112,14 +112,13 @@ class Learning:
     chance. On a quadratic, `unlike` is how far the workers' optima lie apart. Its gradients are
     linear, so the mean of all workers learns alike on every graph. The (inner) optimizer has the
     rule `optimizer` and the rate `rate`. With `scaling`, `rate` is the rate for a single gradient.
-    An average of n
-    gradients (`Sharing.averaged`) has n times this rate with "linear" (Goyal et al. 2017; for SGD
-    and LARS), and sqrt(n) times with "sqrt" (Krizhevsky 2014; You et al. 2020, with LAMB). In the
-    first `warmup` steps the rate climbs from `rate`, or from 0 without scaling. Then it follows the
-    `schedule`: "cosine" falls over a `span` of steps, "step" falls to a tenth after each span.
-    `beta` is the momentum; `trust` and `weight_decay` mean the same as in `Optimizer`. An update of
-    shared weights that is s updates late is multiplied by (1 + s)^-`decay`. `decay` is 1 in Zhang
-    et al. 2016 (arXiv 1511.05950), 0.5 in FedBuff (Nguyen et al. 2022; FLSim's
+    An average of n gradients (`Sharing.averaged`) has n times this rate with "linear" (Goyal et al.
+    2017; for SGD and LARS), and sqrt(n) times with "sqrt" (Krizhevsky 2014; You et al. 2020, with
+    LAMB). In the first `warmup` steps the rate climbs from `rate`, or from 0 without scaling. Then
+    it follows the `schedule`: "cosine" falls over a `span` of steps, "step" falls to a tenth after
+    each span. `beta` is the momentum; `trust` and `weight_decay` mean the same as in `Optimizer`.
+    An update of shared weights that is s updates late is multiplied by (1 + s)^-`decay`. `decay` is
+    1 in Zhang et al. 2016 (arXiv 1511.05950), 0.5 in FedBuff (Nguyen et al. 2022; FLSim's
     PolynomialStalenessWeight).
     """
 

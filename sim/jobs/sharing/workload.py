@@ -36,8 +36,8 @@ class Workload:
     `inputs` and `outputs` are the bytes of a sample and of the model's outputs for it. The host
     takes `launches` seconds to launch a forward pass, `launch` for a kernel, `call` for a
     collective. `memory` is the bandwidth of the device's memory (B/s) if it differs from the
-    machine's. If the worker is a group whose GPUs each hold a piece of the weights (`in_pieces`),
-    a step (empty if unknown); its memory has `room` bytes.
+    machine's. If the worker is a group whose GPUs each hold a piece of the weights (`in_pieces`), a
+    step (empty if unknown); its memory has `room` bytes.
     """
 
     layers: tuple[TimedLayer, ...]

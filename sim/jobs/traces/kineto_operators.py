@@ -7,9 +7,9 @@ its own, the innermost operator counts. Of nested copies and fills, the outermos
 trace has no launches, so no such operators.
 
 Host: the seconds of an operator reach from the end of the operator before it to its own end,
-without calls in which the host waits. So views, Python and the engine count for the operator
-that follows, as in the measured table. The first operator after an optimizer's step counts from its
-own beginning. Threads take turns and are read as a single thread.
+without calls in which the host waits. So views, Python and the engine count for the operator that
+follows, as in the measured table. The first operator after an optimizer's step counts from its own
+beginning. Threads take turns and are read as a single thread.
 
 Kernels (`record_shapes=True`): an operator's shapes tell which kernel `sim.hardware` times, as in a
 recording. The kernel's seconds are the sum over all kernels that the operator launched; on CPUs

@@ -28,10 +28,11 @@ class OperationTime:
     """An operation that took `seconds`, the median of `samples`.
 
     `operation` is "kernel", called `name`, or the kind of a collective among `ranks` on `nodes`.
-    `bytes` are counted as by nccl-tests; `groups` such groups ran at the same time. `sigma` is the
-    standard deviation of the samples' logarithms (the jitter of a lognormal distribution), NaN
-    where single samples are not known. `source` is the file, or the library, that it comes from. If
-    items are `routed`, `bytes` counts one copy of each item. Files do not keep `routed`.
+    `bytes` are counted as by nccl-tests. The collective ran in `groups` such groups at the same
+    time. `sigma` is the standard deviation of the samples' logarithms (the jitter of a lognormal
+    distribution), NaN if single samples are not known. `source` is the file, or the library, with
+    the measurement. If items are `routed`, `bytes` counts one copy of each item. Files do not keep
+    `routed`.
     """
 
     operation: str

@@ -2,9 +2,8 @@
 
 Kernels are in the order of their launches. A kernel whose launch was not recorded follows the
 kernel before it on its stream. If its stream has no earlier kernel, it is left over from before the
-steps. Streams
-wait by `cudaStreamWaitEvent`, as CUPTI saw it. Spans of the host's time can be left out
-(`RemovedSpans`).
+steps. Streams wait by `cudaStreamWaitEvent`, as CUPTI saw it. Spans of the host's time can be left
+out (`RemovedSpans`).
 """
 
 from bisect import bisect_left, bisect_right
@@ -139,9 +138,10 @@ class ProfiledSteps:
     """The steps of a rank; times in us.
 
     The host asked for kernel n at `moments[n]`, by the call `launch[n]` (None: no call in the
-    trace). `found[n]` is its event, and the device knew of it at `points[n]`. The first `left`
-    kernels are left over from before. `begun` gives the operator in or after which a collective of
-    gloo begins; `asked` are the moments at which the host called torch.distributed.
+    trace). `found[n]` is the kernel's event. The device knew of the kernel at `points[n]`. The
+    first `left` kernels are left over from before the steps. `begun` gives the operator in or after
+    which a collective of gloo begins; `asked` are the moments at which the host called
+    torch.distributed.
     """
 
     def __init__(

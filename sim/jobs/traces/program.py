@@ -1,8 +1,9 @@
 """How do the ranks of a trace become a program? The host is a stream, and so are the device's.
 
-A kernel waits for its launch, the host for the kernels that it awaits; operations of one stream run
-in order. All ranks of the trace that take part in a collective meet in it. A rank whose peers are
-not in the trace waits for nobody: its collectives last as long as they did.
+A kernel waits for its launch. The host waits for the kernels whose results or ends it needs.
+Operations of one stream run in order. All ranks of the trace that take part in a collective meet in
+it. A rank whose peers are not in the trace waits for nobody: its collectives last as long as they
+did.
 """
 
 from collections import defaultdict

@@ -55,9 +55,9 @@ class Kernel:
     numbers of the kernels that it waited for.
 
     `lag` (s) is the part of its delay that neither its launch nor its stream nor a wait explains.
-    `usual` is the part of the lag that kernels of this category usually have on this device.
-    `tail` (s) is how much later a collective ended than its latest begin plus its shortest duration
-    among the ranks. `work` is the operator's product or attention, if the trace has shapes.
+    `usual` is the part of the lag that kernels of this category usually have on this device. A
+    collective should end at its latest begin plus its shortest duration among the ranks; it ended
+    `tail` seconds later. `work` is the operator's product or attention, if the trace has shapes.
     """
 
     name: str
@@ -89,10 +89,10 @@ class RankTrace:
     `ends` has the moments at which the device ended its first and its last step, in seconds after
     the first step began. It is None where a trace has the times of computations but not of
     communications. `lead` counts the first kernels that no step time includes: the kernels of the
-    first step, or of the step before if the trace has a single step. It is 0 if there are none, and
-    if a step has no kernels.
-    `flights` has the begin and the end of each collective, in the same seconds. `device` is the
-    driver's name of the device, and its memory in bytes; empty if the trace does not have them.
+    first step, or of the step before if the trace has a single step. It is 0 if there are no such
+    kernels, and if a step has no kernels. `flights` has the begin and the end of each collective,
+    in the same seconds. `device` is the driver's name of the device, and its memory in bytes; empty
+    if the trace does not have them.
     """
 
     rank: int

@@ -41,7 +41,7 @@ _EXPERTS = re.compile(  # kernels of DeepEP that exchange tokens, or wait for al
 _QUEUE = (
     1000  # launches that CUDA takes before it waits: 1022 to 1024 where hosts were seen to wait
 )
-_MANY = 10  # kernels whose median delay is taken for the device's
+_MANY = 10  # kernels; the median of fewer delays is not taken as the device's usual delay
 _LONGEST_DELAY = 30e-6  # s; launches on an MI300X take up to 25 us
 
 
@@ -106,7 +106,8 @@ def _of_operators(steps: ProfiledSteps) -> Iterator[HostSpan]:
 def _waited(
     steps: ProfiledSteps, at: float, until: float, flying: list[int]
 ) -> Generator[HostSpan, None, float]:
-    """A wait for the `flying` collectives that end between two moments, and when it is over."""
+    """Yield a wait for the `flying` collectives that end between two moments; return when it
+    ends."""
     ended = [n for n in flying if steps.ends[n] <= until]
     flying[:] = [n for n in flying if n not in ended]
     if awaited := tuple(n for n in ended if steps.ends[n] > at):
@@ -147,8 +148,8 @@ def kernels(steps: ProfiledSteps, works: Mapping[int, Gemm | Attention]) -> list
 def _kernels(
     steps: ProfiledSteps, works: Mapping[int, Gemm | Attention]
 ) -> Iterator[tuple[tuple[str, str], Kernel]]:
-    """Each kernel, with its category and what it waited for last: its launch, its stream, others'
-    streams."""
+    """Each kernel, with its category and with the thing that it waited for last: its launch, its
+    own stream, or other streams."""
     seen: Counter[tuple[str, str]] = Counter()
     before: defaultdict[str, list[int]] = defaultdict(list)  # earlier kernels, by stream
     for n, event in enumerate(steps.found):
@@ -323,8 +324,8 @@ def _device(document: Mapping[str, Any]) -> tuple[str, float]:
 def _ends(steps: ProfiledSteps, cuts: Sequence[float]) -> tuple[tuple[float, float], int]:
     """When the device ended the first and the last step (s), and the number of kernels before the
     steps that count. These are the kernels of the first step or, before a single step, the kernels
-    left over from the step before. The number is 0 if there are none, if a step has no kernels, if
-    the first step ended last, and without a device."""
+    left over from the step before. The number is 0 if there are no such kernels, if a step has no
+    kernels, if the first step ended last, or if the trace has no device."""
     places = [*(bisect_left(steps.moments, cut) for cut in cuts[:-1]), len(steps.found)]
     lead = places[len(cuts) > 2] if all(here < there for here, there in pairwise(places)) else 0
     first, last = max(steps.ends[:lead], default=inf), max(steps.ends, default=steps.end)
@@ -362,7 +363,7 @@ def _cuts(events: Sequence[Event], path: Path) -> list[float]:
 
 
 def _updates(on_host: Iterable[Event]) -> list[float]:
-    """The ends of an optimizer's repeated steps: of the optimizer that steps last."""
+    """The ends of the steps of an optimizer that steps repeatedly; of several, the last to step."""
     ends: defaultdict[str, list[float]] = defaultdict(list)
     for event in on_host:
         if event["name"].startswith("Optimizer.step#"):

@@ -42,9 +42,9 @@ class Replay(Answer):
     `measured` is the trace's own step time, if it has one. For several steps it is the mean time
     from the end of one step to the end of the next, on the device. `replayed` is the step as the
     engine plays it; it agrees with `measured` as far as the trace is understood. `explained` is the
-    step time without unexplained lags: no launch, stream or wait explains them, nor the device's
-    usual delay after it. `changed` is the step with what-ifs. `moved` says how the seconds of all
-    ranks' kernels moved to another device. `kernels` are seconds by name, the longest first.
+    step time without unexplained lags. Launches, streams, waits and the device's usual delays after
+    them explain all other lags. `changed` is the step with what-ifs. `moved` says how the seconds
+    of all ranks' kernels moved to another device. `kernels` are seconds by name, the longest first.
     """
 
     view = "sim.interface.views.replay"
@@ -117,7 +117,7 @@ def _moved(asked: Changes, ranks: Sequence[RankTrace]) -> Move | None:
 
 
 def _inputs(changes: Changes | None, removed: str, ranks: Sequence[RankTrace]) -> Inputs:
-    """The changes, and the cluster that they are for."""
+    """The changes, and the cluster to which they apply."""
     said = {"remove": removed} if removed else {}
     if changes is None:
         return Inputs(change=said)
@@ -158,8 +158,8 @@ def _world(rank: RankTrace) -> int:
 
 
 def _network(asked: Changes) -> Changes:
-    """The change of network that times the communications of traces without these times. Raises
-    `InputError` if no network is named."""
+    """The change that puts communications on a network, for traces that do not say how long these
+    took. Raises `InputError` if no network is named."""
     if asked.machine is None:
         fault = "these traces do not say how long communications take"
         raise InputError("traces", fault, "name the --topology that is to carry them")

@@ -148,6 +148,6 @@ def test_goodput_says_what_it_assumes() -> None:
     said = "\n".join(sim.goodput(JOB, days=1.0).assumed)
     assert "Llama 3 405B" in said
     assert "in proportion to 1 GPU" in said
-    assert "the share of 1 of these GPUs in 2.00 TB/s" in said
+    assert "the share of 1 GPU in 2.00 TB/s" in said
     set_ = sim.goodput(JOB, days=1.0, settings={"recovery.storage": "1 GB/s"}).assumed
     assert "storage: 1.00 GB/s, as set" in set_

@@ -3,8 +3,8 @@ which give products, and from tables with a row for each kernel. The columns of 
 
     m, n, k                 a product of (m, k) by (k, n), with its groups or batch (1 if missing)
     isl, num_heads, head_dim, num_key_value_heads, batch_size, window_size
-                            fused attention of whole sequences, causal if kv heads are stated;
-                            with a step above 0, attention of one query to isl + step cached tokens
+                            fused attention of whole sequences, causal if kv heads are stated; with
+                            a step above 0, attention of one query to isl + step cached tokens
     num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size, moe_ep_size
                             gated experts of one rank, which all tokens use alike
     op                      of any other row: the kind of a memory-bound kernel ...
