@@ -170,7 +170,7 @@ def _candidates(folder: str, name: str) -> Iterator[Path]:
 
 
 def place(path: Path, *, changed: bool = False) -> str:
-    """How an error names a file: packaged files relative to the package, `changed` files as such.
+    """How an error names a file: packaged files relative to the package, `changed` ones marked.
 
     >>> place(packaged_root() / "models" / "gpt3-175b.toml", changed=True)
     'models/gpt3-175b.toml (changed)'

@@ -18,7 +18,7 @@ class InputError(ValueError):
 
     @classmethod
     def of(cls, where: str, error: Exception, before: str = "") -> "InputError":
-        """The mistake that an error of the form "what; what to do" describes, after `before`.
+        """The mistake of an error with the message "fault; remedy"; `before` precedes the fault.
 
         >>> str(InputError.of("plan", ValueError("is odd; take an even one"), "tp = 3 "))
         'plan: tp = 3 is odd; take an even one'

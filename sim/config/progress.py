@@ -99,7 +99,7 @@ def waited(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answe
 @contextmanager
 def told(words: Callable[[], str], *, by_itself: bool = True) -> Iterator[Callable[[], Any]]:
     """Show what is being done, by calling `words` every second, and how long it has taken. Gives a
-    function that updates the display, for programs that fork and want no thread (`by_itself`)."""
+    function that updates the display. Programs that fork call it themselves, without a thread."""
     form = "{desc}, {elapsed} so far"
     with _opened(words=words, by_itself=by_itself, bar_format=form) as counter:
         yield counter.look if counter else (lambda: None)

@@ -199,7 +199,7 @@ def remembered(most: int) -> Callable[[Callable[Args, Answer]], Callable[Args, A
 def kept(
     most: int, key: Callable[Args, object]
 ) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
-    """Like `remembered`, for a `key` of the arguments that is compared and needs no hash."""
+    """Like `remembered`, but compares a `key` of the arguments, which needs no hash."""
 
     def decorate(function: Callable[Args, Answer]) -> Callable[Args, Answer]:
         known: deque[tuple[object, Reads, Answer]] = deque(maxlen=most)

@@ -239,7 +239,7 @@ class _Accountant:
         return self._between(begin[some], np.where(gap, end, begin)[some])
 
     def _between(self, begin: Floats, end: Floats) -> _Waits:
-        """Gaps, with the transfers of each stream whose communication ended when the gap did."""
+        """Gaps as waits, with the transfers of communications that ended together with a gap."""
         columns = [column for track in self.beside for column in self._blocking(track, begin, end)]
         kinds, begun, arrived = (
             np.stack(rows, axis=1) if rows else np.empty((len(begin), 0, len(self.close)), dtype)

@@ -31,7 +31,7 @@ class Loads(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """For each member of a group, the number of ranks for which it stands, and of their pods."""
+    """For each member of a group, how many ranks it stands for, and how many pods have them."""
 
     ranks: Indices
     pods: Indices

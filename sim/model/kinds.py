@@ -1,8 +1,8 @@
 """The kinds of blocks, and the variants of them that a model describes.
 
 A kind is a module of `sim.model.blocks` that offers `operators(run)` and, where it has keys of its
-own, a dataclass of them as `SETTINGS`. `blocks.NAME` of a model's file gives those keys, and any
-key of the model's shape in which its layers differ from the others.
+own, a dataclass of them as `SETTINGS`. `blocks.NAME` of a model's file gives these keys; it may
+also change keys of the model's shape for the layers of its kind.
 """
 
 from collections.abc import Iterator, Mapping

@@ -152,8 +152,8 @@ def _tensors(operators: Sequence[Operator]) -> list[_Tensor]:
 def _casting_again(
     operators: Sequence[Operator], repeats: Sequence[_Repeat], tensors: Sequence[_Tensor]
 ) -> list[Operator]:
-    """Return the operators, some of which keep no cast of their input. If the input is discarded
-    and made again, they cast it once more (Megatron-LM, set_save_original_input in
+    """Return the operators. An operator whose input is discarded and made again keeps no cast of
+    it, but casts it once more (Megatron-LM, set_save_original_input in
     set_for_recompute_pre_mlp_layernorm)."""
     cast = list(operators)
     for makers, readers in tensors:

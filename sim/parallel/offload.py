@@ -171,10 +171,10 @@ def _states(job: Job, parameters: Parameters) -> float:
 
 class Activations:
     """Copies of the activations that layers keep, in one pass through a chunk. With overlap a layer
-    waits until the activations of the layer two before it have left. In the backward pass a layer's
-    activations return while the previous layer of the pass computes. If only some layers are
-    offloaded, their copies spread over the time of all layers (TransformerEngine, cpu_offload.py,
-    `layer_window_map`)."""
+    waits until the activations of the layer two places before it have left. In the backward pass a
+    layer's activations return while the previous layer of the pass computes. If only some layers
+    are offloaded, their copies spread over the time of all layers (TransformerEngine,
+    cpu_offload.py, `layer_window_map`)."""
 
     def __init__(
         self, job: Job, pieces: Sequence[Piece], variant: PassVariant, names: Sequence[str]

@@ -26,7 +26,7 @@ from sim.program.schedule import Schedule
 
 def held_up(job: Job, operations: Iterable[Operation]) -> tuple[Operation, ...]:
     """Return the operations with the seconds of the host's checks. The checks of a communication
-    lengthen the computation before it at its end, or else the first computation at its beginning.
+    lengthen the end of the computation before it, or else the beginning of the first computation.
     """
     done: list[Operation] = []
     early = 0.0

@@ -72,8 +72,8 @@ def of_tree(
 
     Switches of the highest tier have all of their `radix` ports down, each to a subtree. Other
     tiers lead as many cables up as down. Only the highest tier of a `pod` of nodes (of a leaf, if
-    `pod` is 0) leads 1/`oversubscription` as many up. With `rails` a NIC of each node has its own
-    leaf.
+    `pod` is 0) leads 1/`oversubscription` as many up. With `rails` each NIC of a node leads to
+    another leaf.
 
     >>> of_tree(512, 4, 8, 1, 64, 4.0, pod=32, rails=False)
     Bill(switches=(128, 80, 16), links=4096, trunks=5120)

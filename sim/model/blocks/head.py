@@ -83,7 +83,7 @@ def operators(run: Execution) -> tuple[Operator, ...]:
 
 
 def gathered(run: Execution, rows: int) -> Operator:
-    """Return the operator that picks `rows` tokens; backward their gradients go into zeros."""
+    """Return the operator that picks `rows` tokens; all other tokens have zeros as gradients."""
     size = run.model.hidden * run.width
     return Operator(
         name="gather masked",
