@@ -1,6 +1,7 @@
 """The software of a server: its kernels, its scheduler, its host; files in `topologies/engines`."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from sim.config import catalog
 from sim.config.bounds import Ge, Le
@@ -49,6 +50,11 @@ class Engine(metaclass=Named):
     direct: Bytes = 0.0
 
 
-def load(name: str, *, where: str = "command line") -> Engine:
-    """Load the engine with a name in `topologies/engines`, or from a path."""
-    return catalog.load("topologies/engines", name, Engine, where=where)
+def load(
+    name: str, tuning: Mapping[str, Any] | None = None, *, where: str = "command line"
+) -> Engine:
+    """Load the engine with a name in `topologies/engines`, or from a path, with the values of its
+    file that `tuning` alters. Raises `InputError`."""
+    path = catalog.find("topologies/engines", name, where=where)
+    document = catalog.overlaid(catalog.document("topologies/engines", path), tuning or {})
+    return catalog.validate(document, Engine, catalog.place(path, changed=bool(tuning)))

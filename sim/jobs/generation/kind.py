@@ -114,7 +114,7 @@ def _arrivals(
     for prompt in range(own.prompts):
         if own.rate is not None:
             yield cluster.sleep(float(intervals.exponential(1.0 / own.rate)))
-        server = min(servers, key=lambda each: each.batch + each.waiting)
+        server = min(servers, key=lambda each: each.batch.size + len(each.batch.queue))
         done += [server.submit(request) for request in requests(own, prompt)]
     yield cluster.sleep(0.0)
 
@@ -125,7 +125,7 @@ def _arrivals(
 def _answer(setup: GenerationSetup, played: _Played, lost: float, began: float) -> Generated:
     scenario, speed, topology = setup.scenario, setup.speed, setup.machine.topology
     cluster, servers, done, end = played.cluster, played.servers, played.answers, played.end
-    tokens = sum(server.tokens for server in servers)
+    tokens = sum(server.batch.tokens for server in servers)
     means = _means(servers, speed.room)
     batch = max(1, round(means.batch))
     step = speed.account(batch, means.read)
@@ -147,8 +147,8 @@ def _answer(setup: GenerationSetup, played: _Played, lost: float, began: float) 
         answers=len(done),
         time=end,
         tokens=tokens,
-        prompt_tokens=sum(server.computed for server in servers),
-        preempted=sum(server.preemptions for server in servers),
+        prompt_tokens=sum(server.batch.computed for server in servers),
+        preempted=sum(server.batch.preemptions for server in servers),
         first=Spread.of([each.wait or 0.0 for each in done]),
         each=Spread.of(paces) if paces else None,
         whole=Spread.of([(each.ended or 0.0) - each.submitted for each in done]),

@@ -32,9 +32,9 @@ class Moment:
 
 @dataclass(eq=False)
 class Server:
-    """A server of `speed` on a cluster's clock. Error messages call it `name`; with `keep` it keeps
-    its states in `moments`. Steps take `slowdown` times as long as `speed` says. `busy` counts
-    seconds in steps so far."""
+    """A server of `speed` on a cluster's clock; its `batch` has the sequences, and counts their
+    tokens. Error messages call it `name`; with `keep` it keeps its states in `moments`. Steps take
+    `slowdown` times as long as `speed` says. `busy` counts seconds in steps so far."""
 
     cluster: LiveCluster
     speed: Speed
@@ -45,7 +45,7 @@ class Server:
     busy: float = 0.0
 
     def __post_init__(self) -> None:
-        self._batch = Batch(self.speed)
+        self.batch = Batch(self.speed)
         self._numbers = count()
         self._known: dict[int, Sequence] = {}  # by id(request)
         self._paused: Event | None = None
@@ -60,7 +60,7 @@ class Server:
     def submit(self, request: Request) -> Event:
         """Queue a request. The event fires with the `Answer` when the request is finished or
         aborted. Raises `InputError` for a request that the cache cannot hold."""
-        prompt, answer, cache = request.prompt, request.answer, self._batch.cache
+        prompt, answer, cache = request.prompt, request.answer, self.batch.cache
         if prompt < 1 or answer < 1:
             fault = f"a prompt of {prompt} and an answer of {answer} tokens"
             raise InputError(self.name, fault, "give at least one token to both")
@@ -74,11 +74,11 @@ class Server:
         done = self.cluster.event()
         own = Sequence(request, Answer(request, self.cluster.now), done, next(self._numbers))
         self._known[id(request)] = own
-        self._batch.queue.append(own)
+        self.batch.queue.append(own)
         if self._idle:
             if self._paused is None:
                 self._wake()
-        elif self._steps > 1 and self._batch.admits(own):
+        elif self._steps > 1 and self.batch.admits(own):
             self._cut()
         return done
 
@@ -115,7 +115,7 @@ class Server:
         `InputError` unless the server is idle."""
         if not self._idle:
             raise InputError(self.name, "its cache is in use", "pause it first")
-        self._batch.empty()
+        self.batch.empty()
 
     def abort(self, request: Request) -> Answer:
         """End a request; its answer has the tokens so far. Its place is free after the step under
@@ -123,44 +123,13 @@ class Server:
         own = self._known.get(id(request))
         if own is None:
             raise InputError(self.name, "no such request is under way", "submit it first")
-        self._batch.abort(own, self._elapsed)
+        self.batch.abort(own, self._elapsed)
         if self._idle:
-            self._batch.clear()
+            self.batch.clear()
         else:
             self._cut()
         self._end(own)
         return own.answer
-
-    @property
-    def batch(self) -> int:
-        """The number of sequences that decode or whose prompts are computed."""
-        return self._batch.size
-
-    @property
-    def waiting(self) -> int:
-        """The number of requests in the queue."""
-        return len(self._batch.queue)
-
-    @property
-    def used(self) -> float:
-        """Used bytes of the cache, summed over GPUs with sequences of their own."""
-        return self._batch.cache.used
-
-    @property
-    def tokens(self) -> int:
-        """The number of tokens of answers written so far."""
-        return self._batch.tokens
-
-    @property
-    def computed(self) -> int:
-        """The number of tokens of prompts computed so far, counted again after a sequence lost its
-        cache."""
-        return self._batch.computed
-
-    @property
-    def preemptions(self) -> int:
-        """How often a sequence lost its cache."""
-        return self._batch.preemptions
 
     # --- The clock --------------------------------------------------------------------------------
 
@@ -183,13 +152,13 @@ class Server:
     @property
     def _elapsed(self) -> int:
         """The number of steps of the leap under way that have ended."""
-        if not self._steps or self._batch.plan:
+        if not self._steps or self.batch.plan:
             return 0
         return min(self._pace.steps(self.cluster.now - self._began), self._steps)
 
     def _cut(self) -> None:
         """End the leap under way after its present step."""
-        if self._steps <= 1 or self._batch.plan:
+        if self._steps <= 1 or self.batch.plan:
             return
         steps = self._elapsed
         steps += self._began + self._pace.seconds(steps) < self.cluster.now or steps == 0
@@ -204,12 +173,12 @@ class Server:
         if not steps:
             return
         self.busy += self.cluster.now - self._began
-        for own in self._batch.advance(steps, self.cluster.now):
+        for own in self.batch.advance(steps, self.cluster.now):
             self._end(own)
 
     def _next(self) -> None:
         """Begin the next steps, or become idle."""
-        batch = self._batch
+        batch = self.batch
         self._swap()
         if self._paused is not None:
             self._stand()
@@ -227,7 +196,7 @@ class Server:
 
     def _begin(self) -> float:
         """Begin a step with prompts, or a leap, and return its seconds."""
-        batch, cache, running = self._batch, self._batch.cache, len(self._batch.running)
+        batch, cache, running = self.batch, self.batch.cache, len(self.batch.running)
         if batch.prompts:
             batch.plan, self._steps = list(batch.chunks()), 1
             chunks = [(tokens, own.computed) for own, tokens in batch.plan]
@@ -243,14 +212,14 @@ class Server:
 
     def _keep(self) -> None:
         if self.keep:
-            cache = self._batch.cache
-            state = Moment(self.cluster.now, self.batch, cache.used, cache.pages[0].read)
+            cache = self.batch.cache
+            state = Moment(self.cluster.now, self.batch.size, cache.used, cache.pages[0].read)
             self.moments.append(state)
 
     def _swap(self) -> None:
         """From now on, use the weights that were handed over last."""
         for version, done in self._swaps:
-            self._batch.swap(version)
+            self.batch.swap(version)
             done.succeed(version)
         self._swaps.clear()
 

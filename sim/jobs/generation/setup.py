@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
-from sim.config import catalog, limit
+from sim.config import limit
 from sim.config.dataclass import dataclass
 from sim.config.errors import FitError, InputError
 from sim.engine.machine import Machine
+from sim.jobs.generation import engine as engines
 from sim.jobs.generation.attention import ASSUMED, READINGS
-from sim.jobs.generation.engine import Engine
 from sim.jobs.generation.passes import checked, chunked
 from sim.jobs.generation.scenario import GenerationScenario
 from sim.jobs.generation.speed import Speed
@@ -77,14 +77,6 @@ class GenerationSetup(WithoutProgram):
         yield from model.notes
 
 
-def load_engine(name: str, tuning: dict[str, Any], where: str) -> Engine:
-    """Load an engine with the values of its file that `tuning` alters. Raises `InputError`."""
-    path = catalog.find("topologies/engines", name, where=where)
-    document = catalog.document("topologies/engines", path)
-    place = catalog.place(path, changed=bool(tuning))
-    return catalog.validate(catalog.overlaid(document, tuning), Engine, place)
-
-
 def from_scenario(scenario: GenerationScenario) -> GenerationSetup:
     """The servers of a scenario. Raises `InputError`."""
     own, where = scenario.generation, f"{scenario.name}, generation"
@@ -104,7 +96,7 @@ def from_scenario(scenario: GenerationScenario) -> GenerationSetup:
         fault = f"{wanted} of {several(each, 'GPU')}, but gpus = {gpus}"
         raise InputError(where, fault, "raise gpus, or lower servers, tp, pp or dp")
     on = machine(topology.with_gpus(servers * each), None, scenario.straggler, scenario.name)
-    engine = load_engine(own.engine, own.tuning, where)
+    engine = engines.load(own.engine, own.tuning, where=where)
     speed = Speed(model, on, engine, own.layout, where)
     longest = own.prompt.cap + own.answer.cap
     if longest > speed.cache_tokens:

@@ -136,7 +136,7 @@ def _pools(
     updating = sum(step.spent.get(UPDATE, 0.0) for step in steps)
     each = setup.plan.sample
     learnt = each * sum(sample.tokens for sample in samples)
-    written = each * sum(server.tokens for server in loop.rollouts.servers)
+    written = each * sum(server.batch.tokens for server in loop.rollouts.servers)
     busy = each * sum(server.busy for server in loop.rollouts.servers)
     idle = 1.0 - working / span, 1.0 - busy / (everything * setup.servers)
     gpus = len(setup.trainer), setup.servers * setup.speed.layout.gpus
@@ -151,7 +151,7 @@ def _pools(
 def _warnings(setup: ReinforcementSetup, loop: Loop, misfit: str) -> Iterator[str]:
     if misfit:
         yield f"does not fit: {misfit}"
-    preempted = setup.plan.sample * sum(s.preemptions for s in loop.rollouts.servers)
+    preempted = setup.plan.sample * sum(s.batch.preemptions for s in loop.rollouts.servers)
     if preempted:
         yield f"{preempted:,} answers lost their cache, which was full, and were computed again"
     if loop.cluster.leaves_out_spans:

@@ -12,9 +12,9 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Event, LiveCluster
 from sim.engine.machine import Machine
+from sim.jobs.generation import engine as engines
 from sim.jobs.generation.engine import Engine
 from sim.jobs.generation.server import Server
-from sim.jobs.generation.setup import load_engine
 from sim.jobs.generation.speed import Speed
 from sim.jobs.reinforcement import transfer
 from sim.jobs.reinforcement.loop import Loop
@@ -252,7 +252,7 @@ def from_scenario(
     links = [slow for slow in scenario.straggler if slow.link is not None]
     on = machine(topology, None, links, scenario.name)
     model, own = load_model(scenario), plan.servers
-    engine = load_engine(own.engine, own.tuning, f"{where}.servers")
+    engine = engines.load(own.engine, own.tuning, where=f"{where}.servers")
     training = Training(
         name=scenario.name,
         model=model,

@@ -39,7 +39,7 @@ class Stepping(Server):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._batch = _OneByOne(self.speed)
+        self.batch = _OneByOne(self.speed)
 
 
 def requests(seed: int, number: int, longest: int = 300) -> list[Request]:

@@ -28,7 +28,7 @@ def test_leaps_are_steps_one_by_one(seed: int, model: str, gap: float) -> None:
     asked = requests(seed, 40)
     leaping, fast = play(Server, of, asked, gap)
     stepping, slow = play(Stepping, of, asked, gap)
-    assert leaping.preemptions == stepping.preemptions
+    assert leaping.batch.preemptions == stepping.batch.preemptions
     for one, other in zip(fast, slow, strict=True):
         assert one.ended == pytest.approx(other.ended, rel=1e-9)
         assert one.first == pytest.approx(other.first, rel=1e-9)
@@ -41,16 +41,16 @@ def test_tokens_and_memory_are_conserved_where_sequences_lose_their_caches(model
     of = small_cache(speed(model, (("sequences", 50),)), 1500)
     asked = requests(1, 60)
     server, answers = play(Server, of, asked)
-    assert server.preemptions > 0
+    assert server.batch.preemptions > 0
     assert all(answer.finished for answer in answers)
-    assert server.tokens == sum(request.answer for request in asked)
-    assert server.used == pytest.approx(0.0, abs=1e-3)
+    assert server.batch.tokens == sum(request.answer for request in asked)
+    assert server.batch.cache.used == pytest.approx(0.0, abs=1e-3)
     assert max(moment.used for moment in server.moments) <= of.cache_bytes * (1 + 1e-9)
 
 
 def test_nothing_loses_an_infinite_cache() -> None:
     server, _ = play(Server, small_cache(speed(), 1_000_000), requests(2, 60))
-    assert server.preemptions == 0
+    assert server.batch.preemptions == 0
 
 
 @pytest.mark.parametrize("when", [0.0, 0.5, 1.0, 1.7])
@@ -62,8 +62,8 @@ def test_what_is_aborted_keeps_its_tokens(when: float) -> None:
     live = [request for request, event in zip(asked, done, strict=True) if not event.triggered]
     answers = [server.abort(request) for request in live]
     cluster.run()
-    assert server.tokens == sum(event.value.tokens for event in done)
-    assert server.used == pytest.approx(0.0, abs=1e-3)
+    assert server.batch.tokens == sum(event.value.tokens for event in done)
+    assert server.batch.cache.used == pytest.approx(0.0, abs=1e-3)
     assert all(answer.tokens <= answer.request.answer for answer in answers)
     again = [
         server.submit(Request(a.request.prompt, a.request.answer - a.tokens, None, a.tokens))
@@ -72,7 +72,7 @@ def test_what_is_aborted_keeps_its_tokens(when: float) -> None:
     ]
     cluster.run()
     assert all(event.value.finished for event in again)
-    assert server.tokens == sum(request.answer for request in asked)
+    assert server.batch.tokens == sum(request.answer for request in asked)
 
 
 def test_tokens_are_counted_by_version_and_a_pause_costs_its_seconds() -> None:

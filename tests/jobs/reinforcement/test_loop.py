@@ -141,7 +141,7 @@ def test_every_token_is_learnt_from_or_lost_or_still_there(changes: dict[str, An
     for group in list(rollouts.running.values()):
         rollouts.drop(group)
     loop.cluster.run()
-    written = sum(server.tokens for server in rollouts.servers)
+    written = sum(server.batch.tokens for server in rollouts.servers)
     assert written == counts.used + counts.lost + waiting
     learnt = [s for step in loop.steps for g in step.groups for s in g.samples]
     assert all(sample.done == sample.length == sum(sample.versions.values()) for sample in learnt)
