@@ -139,11 +139,6 @@ def calls_along(
     ]
 
 
-def axes_of(*stages: Recording) -> Axes:
-    """The axes of the first recording, from the groups of all recordings (`every_axes`)."""
-    return next(every_axes(stages))
-
-
 def every_axes(stages: Sequence[Recording]) -> Iterator[Axes]:
     """Yield the axes of each stage's recording, from the groups of all stages.
 

@@ -3,7 +3,7 @@ stack's times by phase."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import NamedTuple
 
 from sim.config.dataclass import dataclass
@@ -30,23 +30,6 @@ class HostTimes:
     graph: float
     operators: Mapping[Phase, Mapping[OperatorClass, float]] = field(default_factory=dict)
     measured: Measured = field(default_factory=dict)
-
-    def taking(self, factor: float) -> "HostTimes":
-        """Return a host that takes `factor` times as long."""
-        return HostTimes(
-            step=factor * self.step,
-            launch={phase: factor * seconds for phase, seconds in self.launch.items()},
-            call=factor * self.call,
-            graph=factor * self.graph,
-            operators={
-                phase: {name: factor * seconds for name, seconds in longer.items()}
-                for phase, longer in self.operators.items()
-            },
-            measured={
-                key: replace(time, seconds=factor * time.seconds, each=factor * time.each)
-                for key, time in self.measured.items()
-            },
-        )
 
     def of(self, event: Event, operator: Operator, kernel: Kernel) -> float:
         """Return the seconds of an operator with its kernel's launches, measured or the stack's."""

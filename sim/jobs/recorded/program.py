@@ -20,7 +20,7 @@ from sim.model.kernels import Kernel
 from sim.parallel.job import host_time
 from sim.parallel.segments import Issued, segments
 from sim.program.actions import Action
-from sim.program.causes import COMPUTE, OPTIMIZER, RECOMPUTE, Cause
+from sim.program.causes import COMPUTE, HOST, OPTIMIZER, RECOMPUTE
 from sim.program.memory import NOTHING, MemoryUse
 from sim.program.operations import (
     COMPUTE_STREAM,
@@ -63,14 +63,17 @@ def program(
 
     `kernels` has the kernel of each operator of each recording; `time` gives a kernel's seconds on
     the device. The step of a stage is one pass, whose operations name their recorded passes.
-    Messages between stages were recorded, too. `factors` has a factor by cause: kernels beside
-    collectives of a cause are slowed as if the collectives lasted that many times as long.
+    Messages between stages were recorded, too. `factors` has a factor by cause: the host takes that
+    many times as long (`HOST`), and kernels beside collectives of a cause are slowed as if the
+    collectives lasted that many times as long.
     """
-    items = host_time(host.step)
+    slower = factors.get(HOST, 1.0)
+    items = host_time(slower * host.step)
     opening = Compute(name="open", work=Work(name="open", items=items)) if items else None
     stages, noted = [], list[EventPlaces]()
     for number, (recording, axes) in enumerate(recordings):
-        writer = _Writer(recording, axes, kernels[number], memories[number].by_event(), time, host)
+        memory = memories[number].by_event()
+        writer = _Writer(recording, axes, kernels[number], memory, time, host, slower)
         stage = stage_of(
             writer.ops(factors),
             opening=opening,
@@ -107,9 +110,10 @@ class _Writer:
         memory: Mapping[int, MemoryUse],
         time: Time,
         host: HostTimes,
+        slower: float,
     ) -> None:
         self.recording, self.axes, self.kernels = recording, axes, kernels
-        self.time, self.host = time, host
+        self.time, self.host, self.slower = time, host, slower
         self.memory, self.changed = memory, NOTHING  # `changed` since the last operation
         self.main = main_stream(recording)
         self.waited = {event.mark for event in recording.events if event.kind in ("wait", "sync")}
@@ -243,7 +247,7 @@ class _Writer:
     def _flush(self, stream: str, *, sync: bool = False, issue: bool = False) -> None:
         """End a stream's computation, whose end the host may await (`sync`). With `issue`, the host
         then issues a call, and its seconds for the call are added."""
-        row, call = self.rows.pop(stream, []), self.host.call if issue else 0.0
+        row, call = self.rows.pop(stream, []), self.slower * self.host.call if issue else 0.0
         items = [*self._items(row), *host_time(call)]
         if issue:
             self.hosts[-1] += call
@@ -258,26 +262,12 @@ class _Writer:
             self.places[event] = self._so_far(stream)
 
     def _items(self, row: Sequence[tuple[Event, Issued]]) -> Iterator[Segment | Collective]:
-        return (
-            item
-            for phase, cause, kernels in self._parts(row)
-            for item in segments(
-                kernels,
-                name=phase,
-                cause=cause,
-                time=self.time,
-                launch=0.0,  # each kernel has the host's seconds for its own launch
-            )
-        )
-
-    def _parts(
-        self, row: Sequence[tuple[Event, Issued]]
-    ) -> Iterator[tuple[Phase, Cause, list[Issued]]]:
-        """Yield the row's phase, and a cause with the consecutive kernels that share it."""
+        """Yield the segments of a row; the consecutive kernels of a segment share a cause."""
         for again, same in groupby(row, lambda pair: pair[0].again):
             phase = row[0][0].phase
             cause = OPTIMIZER if phase == "optimizer" else RECOMPUTE if again else COMPUTE
-            yield phase, cause, [issued for _, issued in same]
+            kernels = [issued for _, issued in same]  # with the host's seconds for each launch
+            yield from segments(kernels, name=phase, cause=cause, time=self.time, launch=0.0)
 
     def _issued(self, event: Event) -> Issued:
         """A kernel with the host's seconds; the first kernel of a CUDA graph has the seconds of the
@@ -288,6 +278,7 @@ class _Writer:
             seconds = self.host.of(event, operator, kernel)
         else:
             seconds = self.host.graph if event.graph != self.graph else 0.0
+        seconds *= self.slower
         self.hosts[-1] += seconds
         return Issued(kernel, seconds)
 

@@ -24,7 +24,6 @@ from sim.jobs.recorded.scaled import scaled
 from sim.jobs.recorded.work import work_of
 from sim.model.kernels import Kernel
 from sim.program.beside import beside
-from sim.program.causes import HOST
 from sim.program.operations import Operation
 from sim.program.program import Program
 from sim.scenario.scenario import BaseScenario
@@ -87,7 +86,7 @@ class Recorded:
             self._kernels(),
             memories=self.memories,
             time=lambda kernel: factors.get(kernel.family, 1.0) * self.time(kernel),
-            host=self._host().taking(factors.get(HOST, 1.0)),
+            host=self._host(),
             factors=factors,
         )
         return beside(step, {0: self._loading()}), places

@@ -12,7 +12,7 @@ from sim.config import progress
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
 from sim.jobs.capturing.capture import capture, capture_script
-from sim.jobs.recorded.axes import axes_of, main_stream
+from sim.jobs.recorded.axes import every_axes, main_stream
 from sim.jobs.recorded.memory import Memory
 from sim.jobs.recorded.recording import PARTS
 from sim.jobs.recorded.work import work_of
@@ -118,7 +118,7 @@ def test_what_megatron_does_past_torch_is_followed(captured: Capture) -> None:
     own = captured(MEGATRON, world=8)
     phases = {event.phase for event in own.events if event.kind == "kernel"}
     assert phases == {"forward", "backward", "optimizer"}
-    axes = axes_of(own)
+    axes = next(every_axes([own]))
     assert (dict(axes.mesh), axes.data_ranks) == ({"dp": 2, "dp_replicate": 4}, 8)
     causes = {e.name: axes.cause(e.group, e.name) for e in own.events if e.kind == "collective"}
     assert causes == {"all_to_all": EXPERT, "all_reduce": DATA}

@@ -11,7 +11,7 @@ from sim import kind, questions
 from sim.analysis.explanation.explain import explain
 from sim.config.errors import InputError
 from sim.jobs.capturing.capture import capture_script
-from sim.jobs.recorded.axes import axes_of
+from sim.jobs.recorded.axes import every_axes
 from sim.jobs.recorded.edits.reduction import in_bf16
 from sim.jobs.recorded.recording import Recording
 from sim.jobs.recorded.setup import Recorded, RecordedScenario
@@ -218,7 +218,7 @@ def test_a_hook_that_sends_bf16_casts_buckets_in_kernels_of_its_own() -> None:
     held_against("bf16_compress_hook", text, hooked, time=0.04)
     kernels = [
         Counter(own.operators[e.operator].name for e in own.events if e.kind == "kernel")
-        for own in (recorded(hooked), in_bf16(recorded(text), axes_of(recorded(text))))
+        for own in (recorded(hooked), in_bf16(recorded(text), next(every_axes([recorded(text)]))))
     ]
     assert kernels[0] == kernels[1]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sim
-from sim.jobs.recorded.axes import axes_of
+from sim.jobs.recorded.axes import every_axes
 from sim.jobs.recorded.edits.sharding import shard_calls
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.kind import pace, set_up
@@ -135,7 +135,7 @@ def test_fsdp1_moves_the_flat_parameters(captured: Capture, kind: str) -> None:
 
 def test_axes_of_hsdp_are_both_of_data(captured: Capture) -> None:
     own = captured(HSDP, world=64)
-    axes = axes_of(own)
+    axes = next(every_axes([own]))
     assert dict(axes.mesh) == {"dp": 8, "dp_replicate": 8}
     scenario = RecordedScenario(record=(own,), topology="dgx-h100-ndr")
     assert pace(set_up(scenario)).replicas == 64
@@ -183,7 +183,7 @@ def test_a_gathered_loss_shards_no_states(captured: Capture) -> None:
     plain, with_losses = (played(own).memory_per_gpu for own in moved)
     for part in ("parameters", "optimizer"):
         assert with_losses[part] == plain[part] == played(alone).memory_per_gpu[part]
-    assert not shard_calls(logged, axes_of(logged))
+    assert not shard_calls(logged, next(every_axes([logged])))
     features = tuple(
         replace(event, bytes=1.5e6) if event.name == "all_gather" else event
         for event in logged.events
@@ -198,7 +198,7 @@ def test_states_are_shards_if_all_weights_are_gathered_and_a_rank_holds_its_shar
     captured: Capture,
 ) -> None:
     own = captured(LOGGED, world=64)
-    axes = axes_of(own)
+    axes = next(every_axes([own]))
     large = tuple(
         replace(event, bytes=2.0 * PARAMETERS) if event.name == "all_gather" else event
         for event in own.events
@@ -212,7 +212,7 @@ def test_states_are_shards_if_all_weights_are_gathered_and_a_rank_holds_its_shar
     zero = replace(own, events=large, memory=moments)
     assert sharded_states(zero, axes, "dp") == ("optimizer",)  # as ZeRO-1 does
     fsdp = captured(FSDP2, world=64)
-    assert sharded_states(fsdp, axes_of(fsdp), "dp") == STATES
+    assert sharded_states(fsdp, next(every_axes([fsdp])), "dp") == STATES
 
 
 def test_fewer_ranks_have_larger_shares(captured: Capture) -> None:
@@ -300,7 +300,7 @@ def test_the_axis_that_keys_and_values_move_along_is_context_parallel(
     captured: Capture, method: str
 ) -> None:
     own = captured(CONTEXT.replace("METHOD", repr(method)), world=8)
-    assert dict(axes_of(own).mesh) == {"cp": 4, "dp": 2}
+    assert dict(next(every_axes([own])).mesh) == {"cp": 4, "dp": 2}
     result = played(own)
     assert result.breakdown["context communication"] > 0.0
     assert "tensor communication" not in result.breakdown

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 import sim
-from sim.jobs.recorded.axes import axes_of
+from sim.jobs.recorded.axes import every_axes
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Recording
 from sim.model.operators import kernels_of
@@ -166,7 +166,7 @@ def test_products_and_attention_are_equal(recording: Recording, closed: Scenario
 def test_tensor_parallel_ranks_gather_and_scatter_activations(
     recording: Recording, closed: Scenario, layers: int
 ) -> None:
-    axes = axes_of(recording)
+    axes = next(every_axes([recording]))
     assert dict(axes.mesh) == {"axis1": TP, "dp": WORLD // TP}
     whole = 2 * LENGTH * CONFIG["hidden_size"]  # one sequence in half precision
     calls = Counter(

@@ -16,7 +16,7 @@ from sim.config.errors import InputError
 from sim.config.units import quantity
 from sim.interface.cli.main import main
 from sim.interface.formats import perfetto
-from sim.jobs.recorded.axes import axes_of, lattice, staged
+from sim.jobs.recorded.axes import every_axes, lattice, staged
 from sim.jobs.recorded.file import _OF_OBJECT, _OF_VALUE, read, write
 from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import (
@@ -142,12 +142,12 @@ def test_events_put_streams_in_order() -> None:
 
 def test_groups_are_axes_of_a_mesh() -> None:
     inner, outer = Group(first=0, axes=((1, 4),)), Group(first=0, axes=((4, 4),))
-    axes = axes_of(recorded(LAUNCH, groups=(inner, outer)))
+    axes = next(every_axes([recorded(LAUNCH, groups=(inner, outer))]))
     assert dict(axes.mesh) == {"axis1": 4, "dp": 4}
     assert axes.of == (("axis1",), ("dp",))
     assert lattice((0, 1, 8, 9)) == ((1, 2), (8, 2))
     with pytest.raises(InputError, match="cut 16 ranks at 1, 3, 4"):
-        axes_of(recorded(LAUNCH, groups=(Group(first=0, axes=((1, 3),)), inner)))
+        next(every_axes([recorded(LAUNCH, groups=(Group(first=0, axes=((1, 3),)), inner))]))
 
 
 FORWARD, BACKWARD, OPTIMIZER = (
