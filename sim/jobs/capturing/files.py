@@ -12,7 +12,7 @@ import io
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from errno import EEXIST, ENOENT, ENOTDIR, ENOTEMPTY
 from stat import S_ISLNK, S_ISREG
 from tempfile import TemporaryDirectory
@@ -290,20 +290,14 @@ class _Entry:
         return self.stat(follow_symlinks=False).st_ino
 
 
-class _Entries:
-    """An iterator with `close`, like the iterator of `os.scandir`."""
+class _Entries(AbstractContextManager[Iterator[_Entry]], Iterator[_Entry]):
+    """An iterator that may be closed, as that of `os.scandir`."""
 
     def __init__(self, entries: Iterable[_Entry]) -> None:
         self._rest = iter(entries)
 
-    def __iter__(self) -> Iterator[_Entry]:
-        return self._rest
-
     def __next__(self) -> _Entry:
         return next(self._rest)
-
-    def __enter__(self) -> Iterator[_Entry]:
-        return self._rest
 
     def __exit__(self, *_: object) -> None:
         self.close()
