@@ -137,7 +137,7 @@ class Changes:
         return [rank if self.machine is None else _elsewhere(rank, self.machine) for rank in ranks]
 
     def _rank(self, rank: RankTrace) -> RankTrace:
-        kernels = _OVERLAP[self.overlap](tuple(self._faster(kernel) for kernel in rank.kernels))
+        kernels = _OVERLAP[self.overlap]([self._faster(kernel) for kernel in rank.kernels])
         host = (replace(item, seconds=item.seconds * self.host) for item in rank.host)
         if self.overlap == "full":
             host = (replace(item, awaited=_computed(item.awaited, kernels)) for item in host)
@@ -173,16 +173,12 @@ def _carried(kernel: Kernel, network: Network) -> Kernel:
     return replace(kernel, seconds=network.seconds(carried), tail=0.0, collective=carried)
 
 
-def _as_is(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    return kernels
-
-
-def _in_a_row(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+def _in_a_row(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     """All kernels on one stream, in the order of their launches."""
     return tuple(replace(kernel, stream="stream", after=()) for kernel in kernels)
 
 
-def _beside(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+def _beside(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
     """No kernel waits for a collective; a collective still waits for the kernels that make its
     data."""
     return tuple(
@@ -196,6 +192,6 @@ def _computed(numbers: Iterable[int], kernels: Sequence[Kernel]) -> tuple[int, .
     return tuple(number for number in numbers if kernels[number].collective is None)
 
 
-_OVERLAP: dict[Overlap, Callable[[tuple[Kernel, ...]], tuple[Kernel, ...]]] = {
-    "as-is": _as_is, "none": _in_a_row, "full": _beside,
+_OVERLAP: dict[Overlap, Callable[[Sequence[Kernel]], tuple[Kernel, ...]]] = {
+    "as-is": tuple, "none": _in_a_row, "full": _beside,
 }  # fmt: skip

@@ -102,21 +102,19 @@ class RemovedSpans:
         return bisect_right(self.spans, moment, key=lambda span: span[0])
 
 
-def _merged(spans: Iterable[Span]) -> Iterator[Span]:
+def _merged(spans: Iterable[Span]) -> list[Span]:
     """The union of intervals.
 
-    >>> list(_merged([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)]))
+    >>> _merged([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
     [(0.0, 3.0), (5.0, 6.0)]
     """
-    begin = end = None
-    for a, b in sorted(spans):
-        if end is None or begin is None or a > end:
-            if begin is not None and end is not None:
-                yield begin, end
-            begin, end = a, b
-        end = max(end, b)
-    if begin is not None and end is not None:
-        yield begin, end
+    merged: list[Span] = []
+    for begin, end in sorted(spans):
+        if merged and begin <= merged[-1][1]:
+            first, last = merged.pop()
+            begin, end = first, max(last, end)
+        merged.append((begin, end))
+    return merged
 
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")

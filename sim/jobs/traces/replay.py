@@ -84,7 +84,8 @@ def replayed(
     _check(ranks, paths)
     asked = changes or Changes()
     if device:
-        changes = asked = replace(asked, devices=devices_of(ranks, device, source))
+        asked = replace(asked, devices=devices_of(ranks, device, source))
+    inputs = _inputs(asked, removed, ranks)
     others = aligned(_read(paths, removed)) if removed else ranks
     if any(rank.ends is None for rank in ranks):
         network = _network(asked)
@@ -96,7 +97,7 @@ def replayed(
     for kernel in ranks[0].kernels[ranks[0].lead if _led(ranks) else 0 :]:
         seconds[kernel.name] += kernel.seconds / _periods(ranks)
     return Replay(
-        inputs=_inputs(changes, removed, ranks),
+        inputs=inputs,
         files=tuple(path.name for path in paths),
         steps=ranks[0].steps,
         measured=_measured(ranks),
@@ -116,11 +117,9 @@ def _moved(asked: Changes, ranks: Sequence[RankTrace]) -> Move | None:
     return asked.devices.move(ranks, asked.carried(ranks), leads, _periods(ranks))
 
 
-def _inputs(changes: Changes | None, removed: str, ranks: Sequence[RankTrace]) -> Inputs:
+def _inputs(changes: Changes, removed: str, ranks: Sequence[RankTrace]) -> Inputs:
     """The changes, and the cluster to which they apply."""
     said = {"remove": removed} if removed else {}
-    if changes is None:
-        return Inputs(change=said)
     said |= said_of(replace(changes, machine=None, devices=None))
     device = changes.devices.target.name if changes.devices else ""
     if changes.machine is None:
@@ -269,11 +268,10 @@ def replay(
         machine=None if topology is None else _machine(topology, gpus),
         overlap=overlap,
     )
-    changed = None if changes == Changes() else changes
     if source and not device:
         raise InputError("--from", "moves nothing by itself", "name the --device to move to")
     files = [Path(path) for path in traces]
-    return replayed(files, changed, removed=remove, device=device, source=source)
+    return replayed(files, changes, removed=remove, device=device, source=source)
 
 
 def _machine(given: str | Topology, gpus: int | None) -> Machine:
