@@ -11,16 +11,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, wraps
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import ParamSpec, TypeVar, cast
 
-from sim.config import reads
 from sim.config.errors import InputError
 
 _OURS = Path(__file__).resolve().parents[1]
+ADDED: dict[str, dict[Path, bytes]] = {}  # modules of single files (`added_file`), and their texts
 Args = ParamSpec("Args")
 Answer = TypeVar("Answer")
 
@@ -64,7 +64,7 @@ def modules(package: str) -> Modules:
     >>> {"direct", "ring"} <= set(modules("sim.collectives.algorithms"))
     True
     """
-    added = tuple(name for name in _ADDED if name.rpartition(".")[0] == package)
+    added = tuple(name for name in ADDED if name.rpartition(".")[0] == package)
     return _modules(package, _folders(package), added)
 
 
@@ -90,38 +90,6 @@ def _installed(places: tuple[str, ...]) -> tuple[Path, ...]:
 
     specs = [find_spec(point.value) for point in entry_points(group="sim.plugins")]
     return tuple(Path(spec.origin).parent for spec in specs if spec and spec.origin)
-
-
-def add_file(package: str, path: Path, check: Callable[[ModuleType], Answer]) -> Answer:
-    """Add a file of the user as a module of the package, for this process; return the answer of
-    `check` for the module. The file is imported again if its text has changed. Raises `InputError`
-    where the import or `check` fails; a file that fails is not added."""
-    name, place = f"{package}.{path.stem}", path.resolve()
-    if path.suffix != ".py":
-        raise InputError(str(path), "is no Python file", "name one that ends in .py")
-    text = reads.content(path)
-    if find_spec(name) is not None and name not in _ADDED:
-        raise InputError(str(path), f"{path.stem!r} is there already", "name the file otherwise")
-    if name in _ADDED and _ADDED[name] == (place, text):
-        return check(sys.modules[name])
-    spec = spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        answer = check(module)
-    except Exception as error:
-        del sys.modules[name]
-        if isinstance(error, InputError):
-            raise
-        fault = f"cannot be imported ({type(error).__name__}: {error})"
-        raise InputError(str(path), fault, "mend the file") from error
-    _ADDED[name] = place, text
-    return answer
-
-
-_ADDED: dict[str, tuple[Path, bytes]] = {}  # modules of single files, and their texts
 
 
 @cache

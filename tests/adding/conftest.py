@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sim.config.plugins import ADDED
+
 Add = Callable[[str, str, str], None]
 
 
@@ -33,3 +35,4 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]
+            ADDED.pop(name, None)

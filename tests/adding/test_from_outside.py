@@ -11,6 +11,7 @@ import pytest
 import tomli_w
 from click.testing import CliRunner
 
+from sim.analysis.program_version import program_version
 from sim.config import reads
 from sim.config.errors import InputError
 from sim.interface.cli.main import main
@@ -59,6 +60,25 @@ def test_a_method_of_a_file_is_that_of_jobs_that_name_it_or_of_all(tmp_path: Pat
     assert len({*paces}) == 2  # ps-bsp keeps its own, beside settings and beside a file
     points = re.findall(r"^  \d +(gossip|\S+of_a_file\.py) +([\d.]+ m?s)", ran.stdout, re.M)
     assert len({*dict(points).values()}) == 2  # in other processes, too
+
+
+def test_a_file_of_a_method_imports_files_beside_it_and_follows_their_changes(
+    tmp_path: Path,
+) -> None:
+    assert RING
+    text = RING[1].replace("ring_local_sgd", "beside").replace("Count = 4", "Count = STEPS")
+    (tmp_path / "beside.py").write_text(f"from steps_beside import STEPS\n{text}")
+    table = {"method": str(tmp_path / "beside.py")}
+    periods, versions = [], set()
+    for steps in (1, 12):
+        (tmp_path / "steps_beside.py").write_text(f"STEPS = {steps}\n")
+        with reads.recorded() as seen:
+            periods.append(described({"topology": "dgx-1-v100", "sharing": table}).sharing.period)
+        versions.add(program_version())
+    assert (periods, len(versions)) == ([1, 12], 2)
+    assert reads.holds(seen)
+    (tmp_path / "steps_beside.py").write_text("STEPS = 3\n")
+    assert not reads.holds(seen)
 
 
 def test_a_page_runs_no_method_of_a_file_that_it_may_not_read(tmp_path: Path) -> None:

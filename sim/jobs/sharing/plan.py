@@ -12,10 +12,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 from sim.collectives.compression import Compression
+from sim.config.added_file import add_file
 from sim.config.bounds import Lt
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.plugins import add_file, modules
+from sim.config.plugins import modules
 from sim.config.readable import human_seconds
 from sim.config.units import BytesPerSecond, PositiveSeconds, Seconds
 from sim.engine.routes import Regions
