@@ -50,9 +50,9 @@ class Interconnect:
     `mesh[i][j]` counts the NVLink cables between GPUs i and j of a node without switch, each of
     `cable_bandwidth`; it is empty when a switch joins the ports. `torus` is the grid of a node's
     chips, with `cores` devices on each chip: for each dimension, how many chips there are, and how
-    many cables a chip has. `latency` and `port_latency` (s) are one way through the network and
-    from port to port; None stands for the latency at which the library's constants were measured.
-    `efficiency` is the share of payload in the bytes on the network's wires.
+    many cables a chip has. `latency` and `port_latency` (s) are the one-way times through the
+    network and from port to port; None stands for the latency at which the library's constants were
+    measured. `efficiency` is the share of payload in the bytes on the network's wires.
     """
 
     generation: str
@@ -123,8 +123,8 @@ HEALTHY = NetworkState()
 
 
 def bus_factor(kind: CollectiveKind, ranks: int) -> float:
-    """nccl-tests' busbw / algbw (see its PERFORMANCE.md): the bytes on the busiest link for each
-    byte, for a ring or, where rings do not offer the collective, for direct sends.
+    """nccl-tests' busbw / algbw (see its PERFORMANCE.md): bytes on the busiest link of a ring for
+    each byte of the collective. Where rings lack the collective, direct sends count.
 
     >>> bus_factor("all_reduce", 8), bus_factor("all_to_all", 8), bus_factor("broadcast", 8)
     (1.75, 0.875, 1.0)
@@ -140,8 +140,8 @@ def seconds_of(measured: MeasuredBandwidth) -> float:
 
 
 def state_of(measured: Sequence[MeasuredBandwidth], expected: Sequence[float]) -> NetworkState:
-    """The state that explains measurements whose seconds the library `expected`. Measurements that
-    are quicker than expected are left out.
+    """The state that explains measurements, for which the library `expected` other seconds.
+    Measurements quicker than expected are left out.
 
     >>> half = MeasuredBandwidth(collective="all_gather", gpus=16, size=2**30, bus_bandwidth=1e11)
     >>> state_of([half], [seconds_of(half) / 2])

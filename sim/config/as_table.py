@@ -39,7 +39,7 @@ def table_of(thing: Any, keys: Collection[str]) -> dict[str, Any]:
 
 
 def _in_si(value: Any) -> Any:
-    """A quantity, or quantities, marked as numbers in SI units."""
+    """One quantity or several, marked as numbers in SI units."""
     if isinstance(value, tuple):
         return tuple(map(_in_si, value))
     if isinstance(value, Mapping):

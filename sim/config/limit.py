@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 from sim.config.errors import InputError
 
-_MARGIN = 1.1  # suggested limit / estimate, as the printed estimate is rounded
+_MARGIN = 1.1  # suggested limit / estimate, because the printed estimate is rounded
 USUAL = 600.0  # s; the limit unless the user sets one
 _allowed: ContextVar[float] = ContextVar("limit", default=USUAL)
 

@@ -1,4 +1,4 @@
-"""The meaning of a value of the wrong type: the number in a text, and the remedy of a message."""
+"""The likely meaning of a value of the wrong type: a number in a text, and the remedy to print."""
 
 import re
 from collections.abc import Collection

@@ -2,8 +2,8 @@
 
 A new collective, network shape, schedule or kind of layer is one new file in the folder of its
 kind. A folder of the user may mirror the package: with `SIM_PLUGINS=mine` the file
-`mine/parallel/schedules/eager.py` is found as `sim/parallel/schedules/eager.py` would be, also by
-worker processes.
+`mine/parallel/schedules/eager.py` is found as `sim/parallel/schedules/eager.py` would be, in worker
+processes, too.
 """
 
 import os

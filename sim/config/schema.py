@@ -2,7 +2,7 @@
 
 The core of pydantic validates values. This file makes tables into dataclasses, also tables whose
 dataclass depends on one of their keys (`Tagged`). It refuses some values that pydantic would
-accept, and words the errors.
+accept, and writes the error messages.
 """
 
 import difflib
@@ -90,7 +90,7 @@ class Tagged:
         raise InputError(where, f"{self.tag} = {shown} is unknown", nearest(str(value), [*choices]))
 
     def named(self, value: Any) -> Any:
-        """The value by which a table chooses, where `value` may be a file. Raises `InputError`."""
+        """The value that chooses a dataclass, where `value` may be a file. Raises `InputError`."""
         if self.of_file is None or not (isinstance(value, str) and value.endswith(".py")):
             return value
         return self.of_file(Path(value))

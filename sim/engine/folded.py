@@ -103,8 +103,8 @@ class CommunicateStep:
     """Take part in `transfers`, unless a computation has `joined` them before, and wait for their
     end.
 
-    Behind a computation of a `team`, the step lasts until the team's computation ends for this
-    role. With `sync` the host waits for the step's end and launches nothing before.
+    After a computation of a `team`, the step lasts until the team's computation ends for this role.
+    With `sync` the host waits for the step's end and launches nothing before.
     """
 
     index: int

@@ -35,10 +35,10 @@ Process = Generator[Event, Any, Any]
 class LiveCluster:
     """A machine on a clock, with its links and the spans of all activities.
 
-    `overhead` is the software's cost of a message (s). `guests` gives the regions of nodes that are
-    not in the region to which their numbers belong. With `each_message`, messages that are sent
-    together are separate flows. Only the first `keep_spans` spans are kept, but all bytes are
-    counted.
+    `overhead` is the software's cost of a message (s). Regions are told by the nodes' numbers;
+    `guests` gives the region of each node that lies elsewhere. With `each_message`, messages that
+    are sent together are separate flows. Only the first `keep_spans` spans are kept, but all bytes
+    are counted.
     """
 
     machine: Machine
@@ -104,7 +104,7 @@ class LiveCluster:
             parts = [{endpoint: share} for endpoint, share in shares.items()]
             return self.all_of([self._scatter(size, root, p, outwards=outwards) for p in parts])
         key = (outwards, root, tuple(shares), tuple(shares.values()))
-        route = self._numbered_routes.get(key)  # hashed once: there are thousands of them
+        route = self._numbered_routes.get(key)  # one look-up, as hashing a long key takes time
         if route is None:
             pairs = [((root, leaf) if outwards else (leaf, root)) for leaf in shares]
             loads, latency = self.routes.together(pairs, shares.values())
@@ -117,7 +117,7 @@ class LiveCluster:
         return self._transfer(self.crossing(size), *route)
 
     def crossing(self, size: float) -> float:
-        """The bytes of a message and of the acknowledgements of an equal message in return."""
+        """The bytes of a message, and of acknowledgements for an equal message the other way."""
         return size * (1.0 + self.machine.returned)
 
     def collective(
@@ -239,7 +239,7 @@ class LiveCluster:
             yield link, sizes[number] - (0.0 if protocol else self._of_protocol[link])
 
     def busy(self, end: float) -> dict[str, float]:
-        """The share of the time in which each link would carry its bytes at full rate."""
+        """The share of the time that each link needs for its bytes at full rate."""
         return {
             name_of(link): size / self._capacity[self._links[link]] / end
             for link, size in self.carried_by_link(protocol=True)

@@ -1,4 +1,4 @@
-"""Memory over a played step: the bytes that a stage's operations allocate, when they ran."""
+"""Memory over a played step: a stage's allocated bytes at the times when its operations ran."""
 
 from functools import cached_property
 

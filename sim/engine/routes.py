@@ -46,8 +46,8 @@ class Regions:
 
 
 class Routes:
-    """All routes of a machine. `overhead` is the software's cost of a message (s). `guests` gives
-    the regions of nodes that are not in the region to which their numbers belong."""
+    """All routes of a machine. `overhead` is the software's cost of a message (s). Regions are told
+    by the nodes' numbers; `guests` gives the region of each node that lies elsewhere."""
 
     def __init__(
         self,

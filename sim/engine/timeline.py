@@ -40,8 +40,8 @@ class Span:
 
     The `args` of a pass are phase, microbatch, chunk and `parts`, seconds by cause that add up to
     the pass. The `args` of a communication are kind, bytes, ranks, algorithm, protocol, its
-    `transfers`, and for each transfer a member of `meetings`: the transfer's number, which is equal
-    for all participants, and source and target stage of a message.
+    `transfers` and `meetings`. A meeting is the number of a transfer, equal for all participants,
+    and the source and target stage of a message.
     """
 
     role: int
@@ -169,8 +169,8 @@ class Played(Deferred[Span]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """All spans of one run, in order of their start within each role and stream. `step` is the time
-    of a step if a step does not take until the `end` (as with `Program.apart`). `rates` are the
-    rates of devices and links over time."""
+    of a step where it differs from `end` (as with `Program.apart`). `rates` are the rates of
+    devices and links over time."""
 
     roles: tuple[Role, ...]
     spans: Sequence[Span]

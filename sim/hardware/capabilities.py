@@ -19,9 +19,9 @@ _MONTH = len("2025-07")
 class Capabilities:
     """The content of `topologies/frameworks/NAME.toml`.
 
-    `since` gives the month and the release that brought each value of a choice. Choices are those
-    of `sim plan --only`, `interleaving` and `argument`. `tried` lists the values of a choice that a
-    search tries where the user does not name values.
+    `since` gives the month and the release that brought each value of a choice. A choice is a
+    choice of `sim plan --only`, or `interleaving`, or `argument`. `tried` lists the values of a
+    choice that a search tries where the user does not name values.
     """
 
     name: str = ""

@@ -100,8 +100,8 @@ class Device(metaclass=Named):
     share of its ports' bandwidth that a collective keeps while kernels run beside it.
     `link_bandwidth` is the rate of all links, each way. `draw` lowers the clock of products until
     `power` is met; without `draw`, the clock is full. `boards` is the number of devices that wait
-    for one another: products run as on the slowest of them. `host` is the factor on launch times of
-    a processor with which the device is sold. `profile` names measured times in
+    for one another: products run as on the slowest of them. `host` is a factor on launch times, for
+    the processor that is sold with the device. `profile` names measured times in
     `topologies/profiles`, which are preferred.
     """
 

@@ -158,8 +158,8 @@ def rotate(run: Execution) -> Operator:
     fused kernel reads and writes Q and K once. Otherwise each of Q and K takes x cos +
     rotate_half(x) sin: two products (2 passes each), a sum (3), a negation of half (1) and a
     concatenation (2). They are ten passes in five kernels, which compute the address of each
-    element. As complex numbers there are a cast to fp32 (3), a product (4) and a cast back (3): ten
-    passes in three kernels, which inductor does not join (pytorch/torchtitan issue 15)."""
+    element. With complex numbers it takes a cast to fp32 (3), a product (4) and a cast back (3):
+    ten passes in three kernels, which inductor does not join (pytorch/torchtitan issue 15)."""
     if run.shape.positions != "rotary":
         return Operator()
     elements = run.rows * (run.query_width + run.kv_width)

@@ -5,8 +5,8 @@
 - Gathered ring (torch, torch/distributed/tensor/experimental/_attention.py): the kernels are those
   of a ring, but keys and values are gathered once, beside the first kernel. Backward their
   gradients go all the way round in fp32 and are summed after each kernel. torch.compile waits for
-  each call at once (torch/distributed/_functional_collectives.py, _maybe_wrap_tensor). Its graph of
-  both passes merges the two gathers (torch/_functorch/compile_utils.py, fx_graph_cse).
+  each call immediately (torch/distributed/_functional_collectives.py, _maybe_wrap_tensor). Its
+  graph of both passes merges the two gathers (torch/_functorch/compile_utils.py, fx_graph_cse).
 - All-gather (Llama 3, section 3.3.2): keys and values are gathered, then one kernel runs. Backward
   keys and values are gathered again, and their gradients scattered.
 - Ulysses (Jacobs et al. 2023): all-to-alls turn shares of the sequence into shares of the heads and
@@ -202,7 +202,7 @@ def _with_keys_back(run: Execution, kernels: tuple[Attention, ...]) -> Items:
 
 def _beside(run: Execution, collective: Collective, kernel: Kernel) -> Items:
     """Return one of torch's functional collectives and a kernel. Eagerly the collective runs beside
-    the kernel; compiled code waits for the collective at once."""
+    the kernel; compiled code first waits for the collective."""
     if run.fusion.compiled:
         return (collective, kernel)
     return (Overlap(collective=collective, kernels=(kernel,)),)

@@ -29,7 +29,7 @@ NORM, POOLING = (3.2, 5.5), (1.0, 5.0)
 class Convolution(Gemm):
     """A product that reads `image` elements of images and writes `result` elements. On tensor cores
     changes of layout move `moved` bytes; on other cores the kernel is Winograd's algorithm
-    (`winograd`) or a direct product. The share `sums` of the FLOPs sums over pixels."""
+    (`winograd`) or a direct product. A share `sums` of the FLOPs is summed over pixels."""
 
     # cuDNN pads channels for tensor cores (cuDNN developer guide, tensor core operations).
     pads: ClassVar[bool] = True

@@ -88,8 +88,8 @@ class Copies:
 
     @property
     def back(self) -> tuple[Copy, ...]:
-        """The copies from storage, or from peers, to the devices. A rank reads what it has written,
-        and so do the same ranks of other replicas."""
+        """The copies from storage, or from peers, to the devices. A rank reads the bytes that it
+        has written. The same ranks of other replicas read them, too."""
         source = _to_peer(self.topology) if self._peers else self._path("down")
         return (self._copy(_sum(source, _from_host(self.topology)), reads=True),)
 

@@ -2,7 +2,7 @@
 
 Megatron-Core's `defer_embedding_wgrad_compute` (pipeline_parallel/utils and schedules.py,
 `finish_embedding_wgrad_compute`): the last stage leaves the weight gradient of the output layer out
-of its backward passes and keeps the operands. Behind its last backward pass it runs these products
+of its backward passes and keeps the operands. After its last backward pass it runs these products
 for all microbatches, while other stages still drain. Gradients of the head are then summed over
 replicas. (`wgrad_deferral_limit` bounds how many microbatches wait; here all do.)
 """
@@ -35,7 +35,7 @@ def finished(job: Job, blocks: Iterable[Block]) -> list[Operation]:
 
 
 def check_deferred(job: Job, where: str) -> None:
-    """Raise `InputError` for plans that Megatron-Core refuses, or whose schedule splits passes."""
+    """Raise `InputError` if Megatron-Core refuses the plan, or the schedule splits passes."""
     plan, option = job.plan, "defer_embedding_wgrad_compute"
     schedule = plan.passes()
     faults = (

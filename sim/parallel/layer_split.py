@@ -71,7 +71,7 @@ def even(layers: int, stages: int, chunks: int = 1) -> Split:
 
 
 def short_ends(layers: int, stages: int, chunks: int = 1) -> Split:
-    """k layers for every chunk and k-1 for the first and the last: layers = k p v - 2.
+    """k layers for every chunk and k-1 for the first and the last: k p v - 2 layers on p stages.
 
     Source: Llama 3 (arXiv 2407.21783, section 3.3.2: 126 layers on 16 stages); Zero Bubble (arXiv
     2401.10241, section 5.1); Megatron-LM's --account-for-embedding-in-pipeline-split with

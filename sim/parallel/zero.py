@@ -1,7 +1,7 @@
 """ZeRO stages 2 and 3: gradients are reduced in every backward pass, weights gathered when needed.
 
 Stage 3 is FSDP (Zhao et al. 2023, section 3; Rajbhandari et al. 2020, section 5). Weights are
-gathered and freed by *units* of a layer each, forward and again backward. Behind a unit's backward
+gathered and freed by *units* of a layer each, forward and again backward. After a unit's backward
 pass its gradients are reduced and scattered. Gathers and reductions use one communicator and queue
 in the order in which they are issued, unless the stack has another communicator for gradients.
 

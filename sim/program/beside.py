@@ -20,8 +20,8 @@ ByStage = Mapping[int, Sequence[Operation]]
 
 def beside(program: Program, work: ByStage, where: str = "program") -> Program:
     """The program with further work of its stages. Work on the compute stream runs after the step,
-    work on other streams beside it. Raises `InputError` if steps overlap, since no end of a step
-    can then wait for the work."""
+    work on other streams beside the step. Raises `InputError` if steps overlap: then no step has an
+    end that could wait for the work."""
     if not any(work.values()):
         return program
     if not program.ends:

@@ -46,8 +46,8 @@ class Collective:
     SMs move it. An all-to-all of `routed` items sends one copy of an item to every node that the
     item has to reach; the node passes it on. `bytes` then are the bytes of one copy of a rank's
     items. The tensor may also be cut into `times` pieces, which equal collectives send one after
-    the other. Kernels run `beside` the collective for this many seconds, in which it has only a
-    share of its ports (`Device.beside`) unless it is quiet.
+    the other. Kernels run `beside` the collective for this many seconds; meanwhile it has only a
+    share of its ports (`Device.beside`), unless it is quiet.
     """
 
     kind: Kind
@@ -166,7 +166,7 @@ class Segment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
     """The part of the compute stream beside which a collective of another stream may run. It has
-    `kernels` (s) and `calls`, collectives that hold the other collective up. The other collective
+    `kernels` (s) and `calls`: collectives that delay the other collective. The other collective
     lasts `times` times as long as it would alone."""
 
     kernels: float

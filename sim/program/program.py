@@ -37,11 +37,11 @@ class Stage:
     """The work of a stage's ranks before the passes, in each pass, and after the last pass.
 
     `opening` runs before the passes and only on the host, which launches the work of all streams.
-    `ops_by_variant` has an entry for each variant in the stage's order, and `closing` runs last.
-    The operations in `beside` (a loader, a checkpoint) begin with the step on streams of their own.
-    They wait for nothing in the step, but the step waits for their end. `resident` are the bytes by
-    part that are allocated from one step to the next. `pieces` are the pieces of the model that the
-    stage holds, if the schedule does not tell them.
+    `ops_by_variant` has an entry for each variant in the stage's order, and `closing` runs after
+    all passes. The operations in `beside` (a loader, a checkpoint) begin with the step on streams
+    of their own. They wait for nothing in the step, but the step waits for their end. `resident`
+    are the bytes by part that are allocated from one step to the next. `pieces` are the pieces of
+    the model that the stage holds, if the schedule does not tell them.
     """
 
     opening: Compute | None = None

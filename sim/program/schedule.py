@@ -82,7 +82,7 @@ class Schedule:
     stage. `pairs` are the places in each stage's order at which a pass overlaps the pass after it:
     a forward and a backward pass. If a pipeline does not drain between steps, a schedule has
     several `steps` of equally many microbatches, and `base` is the schedule with fewer steps. The
-    time beyond the base is the time of the further steps.
+    further steps take the time that the schedule takes beyond its base.
     """
 
     orders: tuple[Order, ...]

@@ -174,7 +174,7 @@ class Evidence:
         return _median(spread.apart for spread in self.spreads if spread.layouts > _FEW)
 
     def _within(self, scale: float, rows: int) -> float:
-        """The square of a campaign's scale, drawn to the usual scale where it has few rows."""
+        """The square of a campaign's scale, shrunk towards the usual scale if rows are few."""
         return _shrunk(scale, rows - 1, self._usual)
 
     def _apart(self, campaign: Campaign) -> float:

@@ -92,7 +92,7 @@ class ErrorLaw:
 
     `apart` is the scale of the part that layouts of one job do not share. `basis` names the
     measured runs behind the law. `seen` is the location over runs like the job (None without such
-    runs); `bias` is `seen`, drawn to the location of other runs where there are few runs.
+    runs); `bias` is `seen`, shrunk towards the location of other runs where there are few runs.
     """
 
     bias: float

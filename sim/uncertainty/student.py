@@ -2,8 +2,8 @@
 
 Location and scale are maximum-likelihood estimates. Errors that are far off count less, so
 incidents and outliers do not determine the scale (Lange, Little and Taylor 1989, "Robust
-statistical modeling using the t distribution", JASA 84, equation 7 and section 5, where four
-degrees serve most data). With four degrees, distribution and quantiles have closed forms (Shaw
+statistical modeling using the t distribution", JASA 84, equation 7, and section 5, which finds four
+degrees good for most data). With four degrees, distribution and quantiles have closed forms (Shaw
 2006, "Sampling Student's t distribution", J. Computational Finance 9).
 """
 

@@ -118,7 +118,7 @@ def _of_fabric(backend: str) -> Residuals:
 
 
 def _off(seen: "KernelResidual | CollectiveResidual", count: int) -> float:
-    """The sigma of `count` predictions, drawn to the usual sigma where they are few.
+    """The sigma of `count` predictions, shrunk towards the usual sigma where they are few.
 
     It includes the bias, because predictions are not corrected for the bias.
     """

@@ -1,9 +1,9 @@
 """Laws of slowdown: distributions of the factor by which something takes longer than usual.
 
 The same laws describe all that varies: the kernels of a rank (`[jitter]`), the steps of a worker
-and the time of a link (`[[sharing.straggler]]`). A law knows its mean and draws factors
-[steps, members]: 1.0 is the usual time, 1.2 is 20 % more. Members are independent of each other
-(except with `Pauses.together`). Whether steps of a member are independent depends on the law.
+and the time of a link (`[[sharing.straggler]]`). A law knows its mean and draws factors [steps,
+members]; the factor 1.2 means 20 % more time. Members are independent of each other (except with
+`Pauses.together`). Whether steps of a member are independent depends on the law.
 
 >>> from sim.variability.laws import generator
 >>> factors = Lognormal(sigma=0.02).draw(generator(7, "kernels"), 1000, 8)
@@ -234,7 +234,7 @@ _DEFAULT_SIGMA = 0.02
 class JitterCause:
     """A reason why ranks are slow, with the law of the factor on their kernels' time.
 
-    `each` says which ranks share a draw: a rank alone, a node, all ranks of a stage or of a
+    `each` says how far a draw reaches: to one "rank", or to all ranks of a node, a stage or a
     replica. `lasts` says whether a draw holds for one step or for the whole job. `share` is the
     fraction of these ranks or groups that the cause affects, chosen once per job. Laws count time
     in steps.

@@ -30,8 +30,8 @@ from sim.program.calls import AUTO
 class HostRates:
     """Rates of the processors in one kind of call, for its copies, sums and buffers.
 
-    `message` (s) is the time of one of its messages. The first `cache` bytes of a buffer are
-    handled at the rate `near`, further bytes at `far`.
+    `message` (s) is the time of one message. The first `cache` bytes of a buffer are handled at the
+    rate `near`, further bytes at `far`.
     """
 
     message: Seconds
@@ -54,8 +54,8 @@ class Gloo:
 
     `message` (s) is the software's time for one message, half a ping-pong. `segment` is the largest
     piece of a chunk. `acknowledgements` is how many acknowledgements TCP returns for each packet,
-    each as long as a packet's headers. `pace`, by kind of call, is given where it was measured. A
-    call then takes as long as its wires or its processors need, whichever is longer.
+    each as long as a packet's headers. `pace` has the processors' rates by kind of call, where they
+    were measured. A call then takes the longer of the times of its wires and its processors.
     """
 
     message: Seconds

@@ -53,7 +53,7 @@ class StepTime:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
     """A pipeline fills in `time` with the largest chunks, in half that time for a message of `half`
-    bytes. Chunks grow with the message until the buffers are full, and so does the fill.
+    bytes. Chunks, and with them the fill, grow with the message until the buffers are full.
     """
 
     time: Seconds = 0.0
@@ -66,7 +66,7 @@ class Fill:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllToAll:
     """How an all-to-all in a node uses a port: the `share` of the line rate that it reaches, and
-    its `fill`. `touch` counts a rank's own part, in bytes sent for each byte of that part."""
+    its `fill`. `touch` is the effort for each byte of a rank's own part, in bytes sent."""
 
     share: float
     touch: float = 0.0

@@ -228,7 +228,7 @@ class _GridBuilder:
     ) -> tuple[Indices, Indices, Indices]:
         """A term: each node waits for this `moment` of a node in `nodes` and then for a message.
 
-        `asked` marks the nodes that have the term; by default these have an entry in `nodes`. A
+        `asked` marks the nodes that have the term (by default: nodes with an entry in `nodes`). A
         marked node without such an entry waits for the opening of its stage, node number `size`.
         """
         there = nodes >= 0 if asked is None else asked

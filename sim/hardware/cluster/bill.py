@@ -93,7 +93,7 @@ def _joined(pods: Sequence[Sequence[int]], radix: int, oversubscription: float) 
     switches, trunks = [sum(map(len, pods))], list[int]()
 
     def joined(groups: Sequence[Sequence[int]], over: float = 1.0) -> list[int]:
-        """Join each group of subtrees by switches; return the cables up, 1/`over` of all."""
+        """Join each group of subtrees by switches; return the numbers of cables up."""
         down = [sum(group) for group in groups]
         up = [ceil(cables / over) for cables in down]
         ports = zip(down, up, strict=True)

@@ -336,7 +336,7 @@ def _loaded(name: str, overrides: Mapping[str, Any], where: str) -> Topology:
 
 
 def _own_price(content: dict[str, Any], place: str) -> dict[str, Any]:
-    """The content of a file. A rent in it never takes the source of the file that it is like."""
+    """The content of a file. A rent in it never inherits the source of another file's rent."""
     price = content.get("price")
     if not isinstance(price, Mapping) or "hour" not in price:
         return content

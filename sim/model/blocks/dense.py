@@ -1,8 +1,8 @@
 """The dense transformer layer: attention and a feed-forward block, norms and residual sums.
 
-With standard attention in half precision, b sequences of s tokens and t tensor-parallel ranks, the
-layer keeps s b h (10 + 24 / t + 5 a s / (h t)) bytes on each rank. Under sequence parallelism all
-terms are divided by t (Korthikanti et al. 2022, equations 2 and 4).
+With standard attention in half precision, b sequences of s tokens, hidden width h, a heads and t
+tensor-parallel ranks, the layer keeps s b h (10 + 24 / t + 5 a s / (h t)) bytes on each rank. Under
+sequence parallelism all terms are divided by t (Korthikanti et al. 2022, equations 2 and 4).
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """The embedding: words, positions and segments, the sum over vocabulary shards, dropout.
 
-The embedding keeps the dropout mask, s b h bytes (Korthikanti et al. 2022, section 4.3). The
-backward pass fills and accumulates a dense gradient of the rank's whole shard, as torch does.
+The embedding keeps the dropout mask, a byte for each element (Korthikanti et al. 2022, section
+4.3). The backward pass makes a dense gradient of the rank's whole shard, as torch does.
 """
 
 from dataclasses import replace

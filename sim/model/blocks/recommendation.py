@@ -21,9 +21,9 @@ from sim.model.recommendation import INDEX, Layer, Recommendation
 from sim.program.causes import EXPERT
 from sim.program.operations import Collective, Kind
 
-# The update of tables sorts pairs of index and sample by radix, in digits of 8 bits, and reads and
-# writes both for each digit (CUB, DeviceRadixSort, onesweep). It then finds runs of equal indices,
-# and updates short and long runs in two kernels (FBGEMM, embedding_backward_split_template.cu).
+# The update of tables sorts pairs of index and sample by radix; it reads and writes them once for
+# each digit of 8 bits (CUB, DeviceRadixSort, onesweep). It then finds runs of equal indices, and
+# updates short and long runs in two kernels (FBGEMM, embedding_backward_split_template.cu).
 _DIGIT, _SAMPLE, _UPDATE_LAUNCHES = 8, 4, 5
 
 

@@ -17,7 +17,7 @@ AXES = (
     # The batch is divided; ZeRO shards states over it (Rajbhandari et al. 2020).
     Axis(name="dp", divides="batch", place=30, shards_states=True),
     # ZeRO++'s hierarchical partitioning (hpZ, Wang et al. 2023, section 3.2), or FSDP2's
-    # `reshard_after_forward` as a number. States are sharded over `dp` x `dp_hpz` ranks. Behind the
+    # `reshard_after_forward` as a number. States are sharded over `dp` x `dp_hpz` ranks. After the
     # forward pass each group of `dp` ranks keeps a second set of shares of the weights (`reshard` =
     # "near"), so the backward pass gathers inside the group.
     Axis(name="dp_hpz", divides="batch", place=35, shards_states=True, far=True),

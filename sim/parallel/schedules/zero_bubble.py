@@ -1,10 +1,10 @@
 """Schedules that split the backward pass and fill the bubble with weight gradients.
 
-Qi et al. 2023, arXiv 2401.10241 (zero bubble), in PyTorch's orders if it has them. Between its
-first and its last pass the first stage waits for (p-1) (F+I-W) in ZB-H1, for (p-1) (F+I-2W) in
-ZB-H2 (table 1), and not at all in ZB-V if F = I = W (section 6). If a step ends on all stages at
-once, waits before a stage's first pass and after its last pass count as well. With F = I = W each
-stage then waits for (p-1) F in all, in each of these schedules.
+Qi et al. 2023, arXiv 2401.10241 (zero bubble), in PyTorch's orders if it has them. Let passes on p
+stages take F, I and W. Between its first and its last pass the first stage waits for (p-1) (F+I-W)
+in ZB-H1, for (p-1) (F+I-2W) in ZB-H2 (table 1), and not at all in ZB-V if F = I = W (section 6). If
+a step ends on all stages at once, waits before a stage's first pass and after its last pass count
+as well. With F = I = W each stage then waits for (p-1) F in all.
 """
 
 from collections import Counter
