@@ -8,7 +8,7 @@ first line after a quarter of a minute.
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
@@ -18,11 +18,10 @@ from typing import Any, ParamSpec, TypeVar
 
 Args = ParamSpec("Args")
 Answer = TypeVar("Answer")
-Amount = Callable[[float], Any]
 
 _TICK = 1.0  # s between two updates of the display
 _FIRST, _NEXT = 15.0, 30.0  # s until the first line that a file gets, and until each further one
-_WHOLE = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
+WHOLE = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
 _LINE = "{unit} {n:,.0f} of {total:,.0f}, {elapsed} so far, {remaining} left"
 _WHOLE_LINE = "{desc} {percentage:.0f} %, {elapsed} so far, {remaining} left"
 _silent = False
@@ -51,7 +50,7 @@ class _Open:
 
     def look(self) -> None:
         """Show the current state, if this work has a bar."""
-        if self.bar is None or (self.total is None and _under_way[-1:] != [self]):
+        if self.bar is None or (self.total is None and under_way[-1:] != [self]):
             return
         if self.next:
             if time.monotonic() < self.next:
@@ -60,7 +59,7 @@ class _Open:
         self.bar.refresh(None if self.words is None else self.words())
 
 
-_under_way: list[_Open] = []  # the last work is shown, or moves the bar of the work above it
+under_way: list[_Open] = []  # the last work is shown, or moves the bar of the work above it
 
 
 def silence() -> None:
@@ -69,70 +68,18 @@ def silence() -> None:
     _silent = True
 
 
-def counted(answers: Iterable[Answer], *, total: int, unit: str, done: int = 0) -> Iterator[Answer]:
-    """Yield the `answers` and count them as they come; `done` of `total` were there before."""
-    with metered(total, unit=unit, done=done) as more:
-        for answer in answers:
-            yield answer
-            more(1)
-
-
-@contextmanager
-def metered(total: float, *, unit: str, done: float = 0) -> Iterator[Amount]:
-    """Count within the block; gives the function to call with each further amount of work done."""
-    with _opened(total=total, initial=done, unit=unit) as counter:
-        yield counter.update if counter else _unseen
-
-
-@contextmanager
-def polled(read: Callable[[], float], *, total: float, unit: str) -> Iterator[None]:
-    """Count within the block by calling `read`, which returns how much is done, every second."""
-    with _opened(read, total=total, unit=unit):
-        yield
-
-
 def waited(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
     """Show how long a function has taken so far, until work within it is counted."""
-    return _around(lambda: _opened(bar_format=f"{what}, {{elapsed}} so far"))
+    return around(lambda: opened(bar_format=f"{what}, {{elapsed}} so far"))
 
 
-@contextmanager
-def told(words: Callable[[], str], *, by_itself: bool = True) -> Iterator[Callable[[], Any]]:
-    """Show what is being done, by calling `words` every second, and how long it has taken. Gives a
-    function that updates the display. Programs that fork call it themselves, without a thread."""
-    form = "{desc}, {elapsed} so far"
-    with _opened(words=words, by_itself=by_itself, bar_format=form) as counter:
-        yield counter.look if counter else (lambda: None)
-
-
-def whole(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
-    """Show how much of a function is done, as its `part`s go on, and the time left."""
-    return _around(lambda: _opened(total=1.0, desc=what, bar_format=_WHOLE))
-
-
-@contextmanager
-def part(share: float) -> Iterator[None]:
-    """A part of a `whole`: the first work that counts within the block moves the bar by `share` of
-    the whole in the end. The shares of all parts add up to 1."""
-    current = _under_way[-1] if _under_way else None
-    if current is None or current.total is None:
-        yield
-        return
-    before, current.part = current.done, share * current.total
-    try:
-        yield
-    finally:
-        current.update(before + share * current.total - current.done)
-        current.part = 0.0
-
-
-def _around(
-    opened: Callable[[], Any],
+def around(
+    open_: Callable[[], Any],
 ) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
     def decorate(function: Callable[Args, Answer]) -> Callable[Args, Answer]:
         @wraps(function)
         def within(*args: Args.args, **kwargs: Args.kwargs) -> Answer:
-            with opened():
+            with open_():
                 return function(*args, **kwargs)
 
         return within
@@ -140,12 +87,8 @@ def _around(
     return decorate
 
 
-def _unseen(amount: float) -> None:
-    """Ignore an amount of work that nobody sees."""
-
-
 @contextmanager
-def _opened(
+def opened(
     read: Callable[[], float] | None = None,
     *,
     total: float | None = None,
@@ -155,7 +98,7 @@ def _opened(
 ) -> Iterator[_Open | None]:
     """Work that is under way from now on, or None where it would not be shown. Work that counts
     takes the place of work that only shows the time."""
-    last = _under_way[-1] if _under_way else None
+    last = under_way[-1] if under_way else None
     if last is not None and last.total is not None:
         if total is None or not last.part:
             yield None
@@ -173,7 +116,7 @@ def _opened(
     begins = 0.0
     if not sys.stderr.isatty():
         begins, own = time.monotonic() + _FIRST, style.get("bar_format")
-        lines = {None: _LINE, _WHOLE: _WHOLE_LINE}
+        lines = {None: _LINE, WHOLE: _WHOLE_LINE}
         style |= {"file": _Lines(), "bar_format": lines.get(own, own), "delay": inf}
     with closing(_Bar(total=total, position=0, leave=False, **style)) as bar:
         counter = _Open(total, bar, done=bar.n, words=words, next=begins)
@@ -241,14 +184,14 @@ def _listed(
     counter: _Open, read: Callable[[], float] | None, *, by_itself: bool = True
 ) -> Iterator[None]:
     ended = Event()
-    _under_way.append(counter)
+    under_way.append(counter)
     if by_itself and (read is not None or counter.bar is not None):
         Thread(target=_ticks, args=(counter, read, ended), daemon=True).start()
     try:
         yield
     finally:
         ended.set()
-        _under_way.remove(counter)
+        under_way.remove(counter)
 
 
 def _ticks(counter: _Open, read: Callable[[], float] | None, ended: Event) -> None:

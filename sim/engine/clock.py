@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from sim.config.counting import polled
 from sim.config.errors import InputError
-from sim.config.progress import polled
 from sim.engine.costs import Parts
 from sim.engine.events import Clock
 from sim.engine.folded import CommunicateStep, ComputeStep, FoldedProgram

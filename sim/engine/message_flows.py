@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from sim.config.progress import polled
+from sim.config.counting import polled
 from sim.engine.fair_shares import FairShares, Share
 from sim.engine.message_graph import Floats, MessageGraph, Run
 

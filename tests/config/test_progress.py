@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from sim.config import progress
-from sim.config.progress import counted, metered, part, polled, waited, whole
+from sim.config import counting, progress
+from sim.config.counting import counted, metered, part, polled, whole
+from sim.config.progress import waited
 
 HANGS = 60.0  # s; what is drawn a thousand times a second never takes so long
 
@@ -84,14 +85,14 @@ def test_what_counts_takes_the_place_of_a_clock_and_hides_what_it_counts(
     assert "sample" not in shown.getvalue()
     with polled(lambda: 3.0, total=7.0, unit="sample"):
         shown.until("3.0/7.0 [")
-    assert not progress._under_way
+    assert not progress.under_way
 
 
 def test_shares_that_add_up_to_more_than_all_leave_no_negative_time() -> None:
     with metered(1.0, unit="share") as more:
         for _ in range(11):
             more(0.1)
-        bar = progress._under_way[-1].bar
+        bar = progress.under_way[-1].bar
         assert bar is not None
         assert bar.n == 1.0
 
@@ -118,7 +119,7 @@ def test_parts_of_a_whole_move_its_bar_by_their_shares(monkeypatch: pytest.Monke
 
     question()
     assert "family" not in shown.getvalue()
-    assert not progress._under_way
+    assert not progress.under_way
 
 
 @pytest.mark.parametrize("by_itself", [True, False])
@@ -126,7 +127,7 @@ def test_what_is_being_done_is_told_in_words(
     by_itself: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = drawn_on(monkeypatch)
-    with progress.told(lambda: "step 2: 345 operators", by_itself=by_itself) as look:
+    with counting.told(lambda: "step 2: 345 operators", by_itself=by_itself) as look:
         shown.until("step 2: 345 operators, 00:", look=None if by_itself else look)
 
 
@@ -139,13 +140,13 @@ def test_a_file_gets_lines_that_end_and_no_more_than_a_minute_has_of_them(
     monkeypatch.setattr(progress, "_NEXT", 0.0)
     with metered(4.0, unit="kernel") as more:
         more(1.0)
-        (counter,) = progress._under_way
+        (counter,) = progress.under_way
         counter.look()
     assert re.match(r"kernel 1 of 4, 00:\d\d so far, \S+ left\n", file.getvalue())
     file.truncate(0)
     monkeypatch.setattr(progress, "_NEXT", HANGS)
-    with progress.told(lambda: "step 2"):
-        (counter,) = progress._under_way
+    with counting.told(lambda: "step 2"):
+        (counter,) = progress.under_way
         for _ in range(3):
             counter.look()
     assert file.getvalue().strip("\0").count("step 2") == 1

@@ -109,7 +109,7 @@ def _on_rank(
 
     def counted(cases: Iterable[KernelCase]) -> Iterable[KernelCase]:
         rows = list(cases)
-        return progress.counted(rows, total=len(rows), unit="kernel") if rank == 0 else rows
+        return counting.counted(rows, total=len(rows), unit="kernel") if rank == 0 else rows
 
     def note(message: str) -> None:
         if rank == 0:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from sim import kind, questions
 from sim.analysis.samples.seeds import samples
 from sim.config import reads
+from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import counted
 from sim.config.stopping import so_far
 from sim.parallel.plan import Plan
 from sim.results.answer import SCHEMA, JobAnswer

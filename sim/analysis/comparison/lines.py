@@ -10,9 +10,9 @@ from os import PathLike
 from typing import Any, cast
 
 from sim import kind, questions
+from sim.config.counting import whole
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import whole
 from sim.kind import Setup
 from sim.results.answer import Answer, Inputs
 from sim.results.by_line import ByLine, Line

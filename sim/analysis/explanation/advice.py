@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from sim import kind
+from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import counted
 from sim.config.stopping import so_far
 from sim.kind import Setup
 from sim.results.by_line import Suggestion

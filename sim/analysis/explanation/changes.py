@@ -9,9 +9,9 @@ from sim.analysis.search.choices.choice import Choice, written
 from sim.analysis.search.choices.mesh import sizes
 from sim.analysis.search.choices.named import choices
 from sim.analysis.search.space import Space
+from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import counted
 from sim.config.stopping import so_far
 from sim.parallel.plan import Plan
 from sim.results.result import Result

@@ -8,8 +8,8 @@ from sim import kind, questions
 from sim.analysis.explanation.advice import Advice, advised
 from sim.analysis.explanation.changes import Change, changes
 from sim.analysis.explanation.limits import Limits, Roof, limits, roofline
+from sim.config.counting import part, whole
 from sim.config.dataclass import dataclass
-from sim.config.progress import part, whole
 from sim.results.answer import Answer, Inputs
 from sim.results.by_line import Line, Moment
 from sim.results.result import Result

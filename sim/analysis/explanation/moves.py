@@ -21,9 +21,9 @@ import numpy as np
 
 from sim import kind, questions
 from sim.analysis.samples.pairs import Floats, half, paired
+from sim.config.counting import counted, part, whole
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import counted, part, whole
 from sim.config.stopping import so_far
 from sim.kind import Setup
 from sim.results.answer import Answer, Inputs, JobAnswer

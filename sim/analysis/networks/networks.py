@@ -22,9 +22,9 @@ from typing import Any
 
 from sim import kind, questions
 from sim.config import limit
+from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import counted
 from sim.config.units import HOUR
 from sim.hardware.cluster.bill import Bill
 from sim.results.answer import Answer, Inputs

@@ -24,9 +24,9 @@ from sim.analysis.reliability.failures import Failures, of_table
 from sim.analysis.reliability.failures import load as load_failures
 from sim.analysis.reliability.goodput import conduct_of, of_pace, saving_of
 from sim.analysis.reliability.saving import stopped, stored
+from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import counted
 from sim.config.units import DAY, HOUR, Number, PositiveSeconds
 from sim.engine.training_run import durations
 from sim.kind import Setup

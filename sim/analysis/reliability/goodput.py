@@ -21,9 +21,10 @@ from sim.analysis.reliability.failures import Failures, Recovery, of_table
 from sim.analysis.reliability.failures import load as load_failures
 from sim.analysis.reliability.saving import Saving, saving, stored
 from sim.config import limit
+from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import counted, waited
+from sim.config.progress import waited
 from sim.config.stopping import so_far
 from sim.config.units import DAY
 from sim.engine.timeline import Deferred

@@ -20,8 +20,8 @@ from sim.analysis.samples.answer import Samples
 from sim.analysis.samples.losses import REMOVED, assumed, by_cause, removed
 from sim.analysis.samples.rank_slowdowns import Draws, Floats, RankPlacement
 from sim.config import limit
+from sim.config.counting import metered
 from sim.config.dataclass import dataclass
-from sim.config.progress import metered
 from sim.config.stopping import so_far
 from sim.engine.clock import end_of, perform
 from sim.engine.fold import Folding

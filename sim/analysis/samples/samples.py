@@ -25,8 +25,9 @@ from sim.analysis.samples.rank_slowdowns import Draws, Floats, RankSlowdowns
 from sim.analysis.samples.replica_columns import Chosen, ClockCheck, ReplicaColumns
 from sim.analysis.samples.seeds import Seeds
 from sim.config import limit
+from sim.config.counting import metered
 from sim.config.errors import InputError
-from sim.config.progress import metered, waited
+from sim.config.progress import waited
 from sim.config.stopping import so_far
 from sim.engine.columns.contention import SAMPLES, InexactError
 from sim.parallel.memory import fullest, memories

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sim import kind, questions
 from sim.config import limit
+from sim.config.counting import counted
 from sim.config.dataclass import dataclass
-from sim.config.progress import counted
 from sim.config.stopping import so_far
 from sim.results.answer import Answer, Inputs, JobAnswer
 from sim.scenario.scenario import BaseScenario

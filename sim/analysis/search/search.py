@@ -20,8 +20,8 @@ from sim.analysis.search.simplicity import ROOMY, score
 from sim.analysis.search.space import Space
 from sim.analysis.search.standings import Layout, Standings
 from sim.analysis.search.tasks import Bounded, Mesh, bounded, evaluated_layouts, families
+from sim.config.counting import counted, metered, part, whole
 from sim.config.errors import FitError, InputError
-from sim.config.progress import counted, metered, part, whole
 from sim.model.kinds import check_layers
 from sim.parallel.plan import MOST_MICROBATCHES, Plan
 from sim.results.result import Result

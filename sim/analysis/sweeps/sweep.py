@@ -23,9 +23,9 @@ from sim.analysis.sweeps.points import Point
 from sim.analysis.sweeps.store import Store
 from sim.analysis.sweeps.table import WALL, Row, table, with_differences
 from sim.config import limit, reads
+from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import counted
 from sim.config.reads import joined
 from sim.config.stopping import so_far
 from sim.results.answer import Figures

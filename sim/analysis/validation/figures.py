@@ -17,10 +17,10 @@ from typing import Any
 
 from sim import kind
 from sim.config import reads
+from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import modules
-from sim.config.progress import counted
 from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings
 

@@ -13,9 +13,9 @@ from typing import Any
 from sim.analysis import executors
 from sim.analysis.validation.settings import NO_SETTINGS, check
 from sim.analysis.validation.table import JOB, REQUIRED, number, records, run_by, setup_of
+from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import counted
 from sim.config.stopping import so_far
 from sim.parallel.memory import Memory, memories
 from sim.parallel.step import training_step

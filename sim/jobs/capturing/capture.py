@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from sim.config import progress
+from sim.config import counting
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import nearest
@@ -181,7 +181,7 @@ def _recorded(
         told = partial(_told, steps, log, values)
         with (
             steps.counted(choices.marks),
-            progress.told(told),
+            counting.told(told),
             limited(choices.timeout, values.place, told),
         ):
             _until_enough(run, steps, log)

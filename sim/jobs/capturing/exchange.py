@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from sim.config import progress
+from sim.config import counting
 from sim.config.errors import InputError
 from sim.jobs.capturing.patches import Patches
 from sim.jobs.recorded.recording import Recording
@@ -76,7 +76,7 @@ class _Ranks:
 
     def all_from(self, first: int) -> dict[int, Recording]:
         self.start(first)
-        with progress.told(self.told, by_itself=False) as look:
+        with counting.told(self.told, by_itself=False) as look:
             while self.ends:
                 for end in wait(list(self.ends.values()), timeout=1.0):
                     rank = next(rank for rank, connection in self.ends.items() if connection is end)

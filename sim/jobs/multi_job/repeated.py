@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from sim.config.counting import polled
 from sim.config.errors import InputError
-from sim.config.progress import polled
 from sim.engine.events import Clock
 from sim.engine.folded import ComputeStep, FoldedProgram
 from sim.engine.meetings import Meetings

@@ -11,9 +11,9 @@ from functools import partial
 from heapq import heappop, heappush
 from math import inf
 
+from sim.config.counting import polled
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import polled
 from sim.jobs.multi_job.paces import Company, Pace, Paces
 from sim.jobs.multi_job.placed import Place
 from sim.jobs.multi_job.placement import Occupancy, OccupiedError

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from sim.config import reads
+from sim.config.counting import counted
 from sim.config.errors import InputError
-from sim.config.progress import counted
 from sim.engine import clock
 from sim.engine.accounts import accounts
 from sim.engine.columns.weights import Floats

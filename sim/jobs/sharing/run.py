@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from sim.config.progress import polled
+from sim.config.counting import polled
 from sim.engine.live_cluster import LiveCluster
 from sim.jobs.sharing.learning.optimizers import Optimizer
 from sim.jobs.sharing.merging import SharedWeights

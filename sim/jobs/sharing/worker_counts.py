@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.progress import counted
 from sim.config.readable import human_seconds
 from sim.config.stopping import so_far
 from sim.config.units import HOUR
