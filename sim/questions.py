@@ -42,7 +42,7 @@ class Speeds(Protocol):
 
 def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
     """Yields the figures of each of several setups of one kind, or the setup's `InputError`."""
-    ask = getattr(module_of(setups[0]), "together", None) if len(setups) > 1 else None
+    ask = _found(setups[0], "together") if len(setups) > 1 else None
     found: Mapping[int, Figures] = {} if ask is None else ask(setups)
     for number, setup in enumerate(setups):
         if number in found:
@@ -91,7 +91,7 @@ KernelCalls = tuple[Kernel, float, int]  # a kernel, its seconds, its calls in a
 
 def by_line(setup: Setup) -> "ByLine | None":
     """Seconds and memory by line of a setup's script; None if there is no script."""
-    ask = getattr(module_of(setup), "by_line", None)
+    ask = _found(setup, "by_line")
     return None if ask is None else cast("ByLine", ask(setup))
 
 
@@ -110,7 +110,7 @@ def moves(setup: Setup) -> "list[Suggestion]":
 def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:
     """Copies of a scenario with its seed, the next seed and so on, without end. None if its play
     draws no random numbers."""
-    ask = getattr(module_of(scenario), "seeded", None)
+    ask = _found(scenario, "seeded")
     if ask is None or ask(scenario, 0) is None:
         return None
     return (ask(scenario, number) for number in count())
@@ -142,10 +142,18 @@ def planned(setup: Setup) -> PlanSetup:
 
 
 def _ability(thing: BaseScenario | Setup, name: str) -> Any:
+    if (found := _found(thing, name)) is None:
+        raise InputError(thing.name, *module_of(thing).LACKS)
+    return found
+
+
+def _found(thing: BaseScenario | Setup, name: str) -> Any:
+    """A function of a kind, from its module or from the module that its `QUESTIONS` name."""
     module = module_of(thing)
-    if not hasattr(module, name):
-        raise InputError(thing.name, *module.LACKS)
-    return getattr(module, name)
+    further = getattr(module, "QUESTIONS", None)
+    if further and not hasattr(module, name):
+        module = import_module(further)
+    return getattr(module, name, None)
 
 
 def answers() -> tuple[type[JobAnswer], ...]:

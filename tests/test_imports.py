@@ -29,6 +29,7 @@ RINGS = {
         ["uncertainty"],
         ["results"],
         ["simulate"],
+        ["step_questions"],
         ["kind"],
         ["questions"],
     ],

@@ -18,7 +18,7 @@ from sim.analysis.calibration.timing.kernel_suite import KernelCase, Suite, kern
 from sim.analysis.calibration.timing.kernels import quickest, time_kernels
 from sim.analysis.calibration.timing.launches import copies, launches
 from sim.analysis.calibration.timing.provenance import provenance
-from sim.config import catalog, progress
+from sim.config import catalog, counting, progress
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.kernels.environment import Environment

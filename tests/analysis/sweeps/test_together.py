@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sim import kind, simulate
+from sim import kind, step_questions
 from sim.analysis.sweeps.sweep import SweepTask, answers
 from sim.config import catalog
 from sim.config.checked import is_rate
@@ -42,7 +42,7 @@ def figures(name: str, points: list[dict[str, Any]]) -> list[Any]:
             setups.append(kind.set_up(kind.load(name, point)))
         except InputError:
             continue
-    found = simulate.together(setups)
+    found = step_questions.together(setups)
     return [(setup, found.get(number)) for number, setup in enumerate(setups)]
 
 
