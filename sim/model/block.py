@@ -210,7 +210,7 @@ def operators_of(kind: str, run: Execution) -> list[Operator]:
         run = replace(run, fusion=replace(run.fusion, compiled=False))
     operators = [operator for operator in module.operators(run) if operator != Operator()]
     if run.fusion.redistributes and run.sharding.sequence_parallel:
-        from sim.model.tensor_parallel import redistributed
+        from sim.model.redistributed import redistributed
 
         operators = list(redistributed(operators, run))
     if run.lora is not None:

@@ -176,6 +176,8 @@ class Linear:
     ) -> tuple[Kernel, ...]:
         if what in self.ready:
             return ()
+        from sim.model.casts import cast, ordered
+
         parts, name = 1 if self.run.fusion.grouped else self.groups, f"{self.name} {what}"
         if what in self.written:
             return ordered(self.run, name, elements, copies)
@@ -200,6 +202,8 @@ class Linear:
         run, recipe = self.run, self.run.recipe
         if recipe is None:
             return ()
+        from sim.model.casts import transposed
+
         copies = recipe.copies("gradient")
         again = int("dgrad" in recipe.products and recipe.weights == "pass")
         known = "forward" not in recipe.products
@@ -234,56 +238,9 @@ class Linear:
         return float((self.rows * (self.inputs + sum(self.outputs)) + fresh) * self.run.width)
 
 
-# Share of element-wise kernels' bandwidth that casting, scaling and transposing kernels reach.
-# H800 (kernels/deepseek_v3_train_profile.csv), relative to 3352 GB/s: element-wise kernels 0.87,
-# transposing casts of 16 to 250 million elements 0.71, casts of tokens 0.68, swiglu and cast 0.69.
-CASTING = 0.82
-
-
-def cast(
-    run: Execution,
-    name: str,
-    elements: float,
-    copies: int,
-    *,
-    amax: bool = True,
-    parts: int = 1,
-    low: bool = False,
-) -> tuple[Kernel, ...]:
-    """Return the cast of an operand into `copies` copies in the recipe's format. `amax` says that
-    the operand's maximum is not known yet. The `parts` of the operand are cast one after the other.
-    A `low` operand arrives as the first copy, from which the others are made."""
-    recipe = run.recipe
-    copies -= low
-    if recipe is None or copies <= 0:
-        return ()
-    moved = recipe.cast(elements, copies, width=recipe.element if low else run.width, amax=amax)
-    launches = parts * recipe.launches(copies, amax=amax)
-    return (MemoryBound(name=f"{name} cast", bytes=float(moved), launches=launches, rate=CASTING),)
-
-
-def ordered(run: Execution, name: str, elements: float, copies: int) -> tuple[Kernel, ...]:
-    """Return the kernels that put the scales of an operand's copies into the products' order."""
-    recipe = run.recipe
-    if recipe is None or not recipe.swizzle:
-        return ()
-    moved = 2.0 * elements * copies * recipe.scale / recipe.block
-    launches = copies * recipe.swizzle
-    return (MemoryBound(name=f"{name} scales", bytes=moved, launches=launches),)
-
-
 def cached(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
     """Return the copy of an activation function's input in the recipe's format, if the recipe keeps
     it (`Recipe.caches`)."""
     if run.recipe is None or not run.recipe.caches:
         return ()
     return (MemoryBound(name=f"{name} cache", bytes=elements * (run.width + run.cached_width)),)
-
-
-def transposed(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
-    """Return the transposition of a cast operand for its second use, if the device needs it."""
-    recipe = run.recipe
-    if recipe is None or not recipe.transposes:
-        return ()
-    moved = 2.0 * elements * recipe.element
-    return (MemoryBound(name=f"{name} transpose", bytes=moved, rate=CASTING),)

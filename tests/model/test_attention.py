@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from sim.config.errors import InputError
 from sim.hardware import device
-from sim.hardware.kernels.rates import AttentionRates, attention_time
+from sim.hardware.kernels.fused_attention import attention_time, multiplied
+from sim.hardware.kernels.rates import AttentionRates
 from sim.hardware.kernels.time import kernel_time
 from sim.model import counts
 from sim.model.block import Block, block
@@ -93,7 +94,7 @@ def test_the_queries_of_a_tile_go_through_one_another_s_windows() -> None:
     # gpt-oss: 128 keys a query, and 128 queries a tile: two tiles of keys, not one.
     rates = AttentionRates(forward={64: 0.5}, backward={64: 0.5})
     one = kernel(q=65536, kv=65536, window=128)
-    assert rates.multiplied(one) / one.flops == pytest.approx(2.0, rel=2e-3)
+    assert multiplied(rates, one) / one.flops == pytest.approx(2.0, rel=2e-3)
 
 
 def test_chunks_are_sequences_of_their_own() -> None:

@@ -1,14 +1,10 @@
 """How long a kernel takes on a device, from a calibrated profile or from the device's rates."""
 
-from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from sim.config.errors import InputError
 from sim.hardware.device import Device
 from sim.hardware.kernels.rates import (
-    AttentionRates,
-    attention_time,
     gemm_time,
     integer_rate,
     memory_bound_time,
@@ -115,23 +111,11 @@ class KernelTimes:
             product = gemm_time(kernel, device.gemm, peak=peak, sms=device.sms, bandwidth=read)
             return product + kernel.copied / bandwidth
         if isinstance(kernel, Attention):
-            rates = fused_attention(device, attention).of(kernel.precision)
-            peak = device.peak_rate(kernel.precision)
+            from sim.hardware.kernels import fused_attention  # which not all stacks have
+
             floor = kernel.launches * device.stream.floor
-            return floor + attention_time(
-                kernel, rates, peak=peak, sms=device.sms, bandwidth=bandwidth
-            )
+            return floor + fused_attention.seconds(kernel, device, attention, bandwidth)
         bandwidth *= kernel.rate
         if kernel.ctas:  # each CTA saturates one SM's share of the bandwidth
             bandwidth *= min(1.0, kernel.ctas / device.sms)
         return memory_bound_time(kernel, device.stream, bandwidth=bandwidth, integers=self.integers)
-
-
-def fused_attention(device: Device, offered: Sequence[str]) -> AttentionRates:
-    """The first generation offered that the device has rates for."""
-    for generation in offered:
-        if generation in device.attention:
-            return device.attention[generation]
-    known = ", ".join(device.attention) or "none"
-    fault = f"{device.name} runs none of {', '.join(offered)}"
-    raise InputError("stack, attention", fault, f"it knows {known}")

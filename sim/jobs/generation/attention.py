@@ -13,7 +13,8 @@ from dataclasses import replace
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware.device import Device
-from sim.hardware.kernels.time import fused_attention, kernel_time
+from sim.hardware.kernels.fused_attention import offered_rates, share
+from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import BYTES, Attention, Precision
 from sim.model.transformer import Transformer
 
@@ -96,9 +97,9 @@ class CachedLayer:
         read = self.width * BYTES[cache] / (reading.share * device.memory_bandwidth)
         if BYTES[cache] < 2:
             read = max(read, self.width / (reading.converts * device.sms * device.clock))
-        share = fused_attention(device, attention).share(_HEAD, backward=False)
+        reached = share(offered_rates(device, attention), _HEAD, backward=False)
         flops = 2.0 * self.kernel.heads * self.multiplied
-        token = max(read, flops / (share * device.peak_rate(device.half)))
+        token = max(read, flops / (reached * device.peak_rate(device.half)))
         sequence = reading.cta * self.kv_heads / device.sms
         return Affine(reading.floor, sequence, token).repeated(self.layers)
 

@@ -6,7 +6,8 @@ number of classes.
 
 from dataclasses import replace
 
-from sim.model.blocks.head import cross_entropy, gathered, logits
+from sim.model.bert_head import gathered
+from sim.model.blocks.head import cross_entropy, logits
 from sim.model.execution import Execution
 from sim.model.operators import Operator, normalise
 

@@ -74,64 +74,16 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     norm = normalise(run, "final norm", run.local, residual=False)
     before = [] if model.post_norm else [norm]
     if model.predictions:
+        from sim.model.bert_head import gathered, masked_transform
+
         rows = run.microbatch * model.predictions
-        before += [gathered(run, rows), *_masked_transform(run, rows)]
+        before += [gathered(run, rows), *masked_transform(run, rows)]
     if model.pooler:
-        before.append(_pooler(run))
+        from sim.model.bert_head import pooler
+
+        before.append(pooler(run))
     loss = (cross_entropy(run, rows), *metrics(run, float(rows * run.vocab)))
     return (*before, logits(run, rows), *loss)
-
-
-def gathered(run: Execution, rows: int) -> Operator:
-    """Return the operator that picks `rows` tokens; all other tokens have zeros as gradients."""
-    size = run.model.hidden * run.width
-    return Operator(
-        name="gather masked",
-        forward=(MemoryBound(name="gather masked", bytes=2.0 * rows * size),),
-        input_gradient=(
-            MemoryBound(
-                name="scatter masked", bytes=float((run.rows + 2 * rows) * size), launches=2
-            ),
-        ),
-    )
-
-
-def _masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
-    """Return BERT's dense layer, gelu and normalisation in front of the logits."""
-    hidden, width = run.model.hidden, run.width
-    linear = Linear(
-        run=run, name="transform", rows=rows, inputs=hidden, outputs=(hidden,), bias=run.shape.bias
-    )
-    size = float(rows * hidden * width)
-    return (
-        replace(linear.operator, transient=0.0),
-        Operator(
-            name="transform gelu",
-            forward=(MemoryBound(name="transform gelu", bytes=2 * size),),
-            input_gradient=(MemoryBound(name="transform gelu grad", bytes=3 * size),),
-            inputs=size,
-            saved=size,
-        ),
-        normalise(run, "transform norm", rows, residual=False),
-    )
-
-
-def _pooler(run: Execution) -> Operator:
-    """Return BERT's dense layer of the first token and next-sentence classifier: small kernels."""
-    hidden = run.model.hidden
-    linear = Linear(
-        run=run, name="pooler", rows=run.microbatch, inputs=hidden, outputs=(hidden,), bias=True
-    )
-    small = MemoryBound(
-        name="next sentence", bytes=8.0 * run.microbatch * hidden * run.width, launches=8
-    )
-    return Operator(
-        name="pooler",
-        forward=(*linear.forward, small),
-        input_gradient=(small, *linear.input_gradient),
-        weight_gradient=linear.weight_gradient,
-        parameters=float(linear.weights + hidden + 2 * hidden + 2),
-    )
 
 
 def logits(run: Execution, rows: int) -> Operator:

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from sim.model.casts import cast
 from sim.model.experts.layer import Layer
 from sim.model.kernels import READ, Item, Kernel, MemoryBound
-from sim.model.linear import cast
 from sim.model.operators import Items, Operator
 from sim.program.causes import EXPERT, IMBALANCE
 from sim.program.operations import Collective, Kind

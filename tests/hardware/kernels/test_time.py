@@ -10,10 +10,11 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.device import Device
-from sim.hardware.kernels.rates import AttentionRates, attention_time
-from sim.hardware.kernels.time import fused_attention, kernel_time
+from sim.hardware.kernels.fused_attention import attention_time, fused_attention, share
+from sim.hardware.kernels.rates import AttentionRates
+from sim.hardware.kernels.time import kernel_time
+from sim.model.casts import CASTING
 from sim.model.kernels import JOINED, TORCH_NORM, Attention, Gemm, MemoryBound
-from sim.model.linear import CASTING
 
 # Best achieved dense rate (TFLOP/s): stas00/ml-engineering, MAMF tables (gpu_peaks.csv).
 BEST = {
@@ -111,10 +112,10 @@ def test_few_heads_leave_sms_idle() -> None:
 
 def test_a_head_between_two_sizes_is_padded_to_a_multiple_of_32_and_interpolated() -> None:
     rates = AttentionRates(forward={64: 0.4, 128: 0.6}, backward={64: 0.3, 128: 0.5})
-    assert rates.share(96, backward=False) == pytest.approx(0.5)
-    assert rates.share(72, backward=False) == pytest.approx(0.5 * 72 / 96)
-    assert rates.share(64, backward=True) == 0.3
-    assert rates.share(256, backward=False) == 0.6
+    assert share(rates, 96, backward=False) == pytest.approx(0.5)
+    assert share(rates, 72, backward=False) == pytest.approx(0.5 * 72 / 96)
+    assert share(rates, 64, backward=True) == 0.3
+    assert share(rates, 256, backward=False) == 0.6
 
 
 @pytest.mark.parametrize(("backward", "microseconds"), [(False, 1234.5), (True, 4310.5)])

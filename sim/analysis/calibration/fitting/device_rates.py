@@ -9,6 +9,7 @@ from sim.analysis.calibration.fitting import gemm
 from sim.config import catalog
 from sim.config.readable import quantity_text
 from sim.hardware.device import Device
+from sim.hardware.kernels import fused_attention
 from sim.hardware.kernels.measurements import ANY, Measurement
 from sim.hardware.kernels.profile import Origin, Profile, rated
 from sim.hardware.kernels.rates import AttentionRates
@@ -113,7 +114,7 @@ def _shares(
     assumed = replace(device, attention={**device.attention, generation: first})
     shares: dict[str, dict[int, list[float]]] = {}
     for kernel, seconds in group:
-        share = first.share(kernel.head, backward=kernel.backward)
+        share = fused_attention.share(first, kernel.head, backward=kernel.backward)
         reached = share * kernel_time(kernel, assumed, (generation,)) / seconds
         direction = "backward" if kernel.backward else "forward"
         shares.setdefault(direction, {}).setdefault(kernel.head, []).append(reached)
