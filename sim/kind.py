@@ -36,7 +36,7 @@ A folder itself may have `adopt`, which adds a user's Python file and returns se
 import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -216,8 +216,7 @@ def document(given: str | Mapping[str, Any], settings: Settings = ()) -> dict[st
 
 def _read(name: str, settings: Settings) -> tuple[dict[str, Any], Settings, str]:
     """A name's document, the settings still to be applied, and its name in messages."""
-    folder = _claiming(name)
-    if folder is not None:
+    if (folder := _claiming(name)) is not None:
         changes = settings_of(settings)
         return import_module(home_of(folder)).document(name, changes), changes, name
     path = catalog.find("scenarios", name)
@@ -232,7 +231,7 @@ def _put_all(
     changes = settings_of(settings)
     heads = {head_of(key) for key in changes}
     known = heads <= {*FILES, *(annotations_of(given).written if given else ())}
-    kind = given if given and known else _scenario_class({*document, *heads})
+    kind = given if given and known else _scenario_class({*document, *heads.difference(FILES)})
     for name, field in annotations_of(kind).written.items():
         tagged, table = tagged_in(field), document.get(name)
         if tagged is None:
@@ -284,8 +283,12 @@ def cluster_scenario(
 
 def _changed(scenario: BaseScenario, settings: Mapping[str, Any]) -> BaseScenario:
     """A scenario object with settings applied, as they would be to the document of a file."""
-    if not settings:
-        return scenario
+    if all("." in key and head_of(key) in FILES for key in settings):
+        changed: dict[str, Any] = {"change": scenario.change}
+        for key, value in settings.items():
+            split_key(key)
+            _apply(changed, key, value, type(scenario))
+        return replace(scenario, **changed)
     from sim.config.as_table import table_of  # not needed for scenarios from files
 
     own = [key for key in settings if head_of(key) not in FILES]

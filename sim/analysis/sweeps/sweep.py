@@ -30,6 +30,7 @@ from sim.config.reads import joined
 from sim.config.stopping import so_far
 from sim.results.answer import Figures
 from sim.scenario.scenario import BaseScenario
+from sim.scenario.settings import FILES, head_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +123,7 @@ def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) 
 def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:
     """Return the mistake in a point; None if there is none, or if sizes do not fit together."""
     try:
-        kind.set_up(kind.load(scenario, point), brief=True)
+        kind.set_up(_loaded(scenario, point), brief=True)
     except InputError as error:
         return None if _of_layout(error) else error
     return None
@@ -224,6 +225,19 @@ def answers(task: SweepTask) -> list[Answer]:
     ]
 
 
+def _loaded(scenario: str | BaseScenario, point: Point) -> BaseScenario:
+    """Return the scenario at a point. Points that differ only in values of the files that the
+    scenario names share the scenario itself."""
+    of_files = {key: own for key, own in point.items() if "." in key and head_of(key) in FILES}
+    own = {key: value for key, value in point.items() if key not in of_files}
+    return kind.load(_without_changes(scenario, own), of_files)
+
+
+@reads.kept(4, key=lambda scenario, own: (scenario, repr(own)))
+def _without_changes(scenario: str | BaseScenario, own: Point) -> BaseScenario:
+    return kind.load(scenario, own)
+
+
 class _Asked:
     """A point with its setup or its fault, the cells that describe it, and the inputs that were
     read."""
@@ -232,7 +246,7 @@ class _Asked:
         self.point, self.setup, self.fault = point, None, ""
         self.seeds: Figures | None = None
         with reads.recorded() as self.reads:
-            job = kind.load(scenario, point)
+            job = _loaded(scenario, point)
             self.inputs = job.columns
             try:
                 self.setup = kind.set_up(job, brief=True)

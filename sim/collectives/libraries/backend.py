@@ -31,6 +31,7 @@ class Backend(Protocol):
         """The cost of one call."""
 
 
+@remembered(16)
 def load(name: str = "nccl", *, where: str = "command line") -> Backend:
     """The backend of a name: topologies/backends/<name>.toml, or a measured profile.
 
@@ -38,7 +39,19 @@ def load(name: str = "nccl", *, where: str = "command line") -> Backend:
     The same name gives the same object as long as its files do not change. Raises `InputError`
     where there is no such file or the file does not describe a backend.
     """
-    return _load(_located(name, where), name, where)
+    path = _located(name, where)
+    found = measured(str(path), where=where) if path else None
+    own = catalog.find("topologies/backends", found.backend if found else name, where=where)
+    data, place = catalog.document("topologies/backends", own), catalog.place(own)
+    if path and found:
+        data = catalog.overlaid(data, found.constants)
+        place = f"{catalog.place(path)}, constants"
+    library = data.pop("library", "nccl")
+    if library in _OTHERS:
+        module = import_module(f"sim.collectives.libraries.{library}")
+        backend: Backend = catalog.validate(data, getattr(module, _OTHERS[library]), place)
+        return backend
+    return Nccl(catalog.validate(data, NcclConstants, place))
 
 
 def measured(name: str, *, where: str = "command line") -> "FabricProfile | None":
@@ -58,19 +71,3 @@ def _located(name: str, where: str) -> Path | None:
     from sim.collectives.libraries.profile import located  # few fabrics were measured
 
     return located(name, where=where)
-
-
-@remembered(16)
-def _load(path: Path | None, name: str, where: str) -> Backend:
-    found = measured(str(path), where=where) if path else None
-    own = catalog.find("topologies/backends", found.backend if found else name, where=where)
-    data, place = catalog.document("topologies/backends", own), catalog.place(own)
-    if path and found:
-        data = catalog.overlaid(data, found.constants)
-        place = f"{catalog.place(path)}, constants"
-    library = data.pop("library", "nccl")
-    if library in _OTHERS:
-        module = import_module(f"sim.collectives.libraries.{library}")
-        backend: Backend = catalog.validate(data, getattr(module, _OTHERS[library]), place)
-        return backend
-    return Nccl(catalog.validate(data, NcclConstants, place))
