@@ -12,7 +12,6 @@ takes a few array operations.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from copy import copy
 from itertools import count as count_up
 
 import numpy as np
@@ -130,12 +129,6 @@ class Folding:
         classes = _classes(machine, ranks, groups, unfold)
         self.desk = TransferDesk(machine, groups, classes, scopes_beside(program))
         self.roles = _roles(program, machine, ranks, classes)
-
-    def on(self, machine: Machine) -> "Folding":
-        """The same classes on another machine, which differs from this machine only in speeds."""
-        other = copy(self)
-        other.machine, other.desk = machine, self.desk.on(machine)
-        return other
 
     def folded(
         self, slower: Callable[[Role], float] = lambda role: 1.0, *, together: bool = False

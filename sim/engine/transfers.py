@@ -2,8 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from copy import copy
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,21 +74,10 @@ class TransferDesk:
         counts = Counter(classes.links.tolist())
         self.links = [
             LinkClass(_name(link), counts[number], machine.topology.capacity(link))
-            for number, link in enumerate(self._named_links())
+            for number, link in enumerate(self.named_links())
         ]
 
-    def on(self, machine: Machine) -> "TransferDesk":
-        """A new desk for another machine with the same classes of ranks, groups and links."""
-        other = copy(self)
-        other.machine = machine
-        other._traffic, other.chosen, other._costs = {}, {}, {}
-        other.links = [
-            replace(link, capacity=machine.topology.capacity(named))
-            for link, named in zip(self.links, self._named_links(), strict=True)
-        ]
-        return other
-
-    def _named_links(self) -> Iterator[Link]:
+    def named_links(self) -> Iterator[Link]:
         """A link of each class."""
         return (self.groups.links[number] for number in self._first_link.tolist())
 
@@ -141,7 +128,7 @@ class TransferDesk:
     def traffic_of(self, g: int, volume: Volume) -> Traffic:
         key = g, volume
         if key not in self._traffic:
-            cost, times = self._cost(volume, g), volume.times
+            cost, times = self._cost(volume, self.groups.shape[g]), volume.times
             group = self.loads(
                 g, number_of(self.machine.topology.network, volume.kind, cost.algorithm)
             )
@@ -170,13 +157,13 @@ class TransferDesk:
             self.chosen[key] = cost.algorithm, cost.protocol
         return self._traffic[key]
 
-    def _cost(self, volume: Volume, g: int) -> CallCost:
+    def _cost(self, volume: Volume, shape: GroupShape) -> CallCost:
         """The cost of a single collective of a volume; groups of equal shape share it."""
-        key = volume, self.groups.shape[g]
+        key = volume, shape
         if key not in self._costs:
             each, beside = volume.bytes / volume.times, volume.beside / volume.times
             self._costs[key] = self.machine.call_cost(
-                volume.kind, each, key[1], volume.routed, volume.among, beside
+                volume.kind, each, shape, volume.routed, volume.among, beside
             )
         return self._costs[key]
 

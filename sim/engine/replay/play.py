@@ -11,11 +11,11 @@ from sim.config.dataclass import dataclass
 from sim.engine.costs import Costs, Silent
 from sim.engine.fold import Folding
 from sim.engine.folded import LinkClass, Traffic
-from sim.engine.machine import Machine
 from sim.engine.replay.grid import END, FIRST_SIDE, HOST_FREE, Grid, grid_of
 from sim.engine.replay.pass_map import COMPUTED_2, PassMap, pass_map
 from sim.engine.replay.pipeline import Durations, Floats, Pipeline
 from sim.engine.replay.step_tail import Closing, StageMoments, StepTail, stage_closing
+from sim.engine.transfers import RankTransfers
 from sim.program.durations import Duration
 from sim.program.operations import (
     COMPUTE_STREAM,
@@ -98,13 +98,18 @@ class FoldedMachine:
     Each stage is represented by its lowest role, which is exact if the stage has no other role.
     """
 
-    def __init__(self, folding: Folding, known: Silent | None = None) -> None:
+    def __init__(
+        self,
+        folding: Folding,
+        known: Silent | None = None,
+        desks: Sequence[RankTransfers] | None = None,
+    ) -> None:
         self.folding = folding
         self._silent = Silent() if known is None else known
         self._stage_of = tuple(role.stage for role, _ in folding.roles)
         lowest = {role.stage: (role, index) for role, index in reversed(folding.roles)}
         roles = [lowest[stage] for stage in sorted(lowest)]
-        self.desks = tuple(folding.desk.at(index) for _, index in roles)
+        self.desks = desks or tuple(folding.desk.at(index) for _, index in roles)
         self.costs = tuple(
             Costs(desk.links_of(stage), slowdown=role.slowdown, known=self._silent)
             for stage, (desk, (role, _)) in enumerate(zip(self.desks, roles, strict=True))
@@ -114,13 +119,6 @@ class FoldedMachine:
         self._stages: dict[tuple[object, ...], tuple[Stage, StageMaps]] = {}
         self._closing: dict[tuple[int, ...], tuple[object, StepTail]] = {}
         self._messages: dict[tuple[object, ...], tuple[Traffic, ...]] = {}
-
-    def on(self, machine: Machine) -> "FoldedMachine":
-        """The same for a machine that differs only in rates and latencies. Both share their maps of
-        passes, whose keys contain the seconds of all calls of a pass."""
-        other = FoldedMachine(self.folding.on(machine), self._silent)
-        other._maps, other._stages = self._maps, self._stages
-        return other
 
     @property
     def links(self) -> Sequence[LinkClass]:

@@ -14,6 +14,7 @@ from sim.config.errors import InputError
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
 from sim.engine.replay.contention import contends
+from sim.engine.replay.moved import MovedMachine
 from sim.engine.replay.play import Estimate, FoldedMachine, play, unmodelled
 from sim.engine.replay.writing import Writer
 from sim.engine.timeline import Role
@@ -43,7 +44,7 @@ class _Folded:
         """The same program on another machine, or None if it must be folded again."""
         if program is not self.program or _told(machine) != self.structure:
             return None
-        folded = self.folded and self.folded.on(machine)
+        folded = self.folded and MovedMachine(self.folded, machine)
         return _Folded(program, machine, self.structure, folded)
 
     @property

@@ -1,0 +1,58 @@
+"""A folded program on another machine, which differs from the first only in rates and latencies.
+
+Traffic whose calls cost as much on both machines, over links of equal capacities, is taken over.
+Maps of passes are shared, too: their keys have the seconds of all calls of a pass.
+"""
+
+from copy import copy
+from dataclasses import replace
+
+from sim.engine.machine import Machine
+from sim.engine.replay.play import FoldedMachine
+from sim.engine.transfers import NO_TRAFFIC, RankTransfers, TransferDesk
+
+
+class MovedDesk(TransferDesk):
+    """A desk for another machine with the same classes of ranks, groups and links. `kept` has the
+    ids of the traffic that it takes over."""
+
+    def __init__(self, before: TransferDesk, machine: Machine) -> None:
+        self.__dict__.update(before.__dict__)
+        self.machine = machine
+        capacities = map(machine.topology.capacity, before.named_links())
+        self.links = [
+            link if link.capacity == capacity else replace(link, capacity=capacity)
+            for link, capacity in zip(before.links, capacities, strict=True)
+        ]
+        self._costs = {}
+        same = {key for key, cost in before._costs.items() if self._cost(*key) == cost}
+        changed = {n for n, link in enumerate(self.links) if link is not before.links[n]}
+        self._traffic = {
+            (g, volume): traffic
+            for (g, volume), traffic in before._traffic.items()
+            if (volume, self.groups.shape[g]) in same
+            and not any(link in changed for link, _ in traffic.loads)
+        }
+        self.chosen = {key: before.chosen[key] for key in self._traffic}
+        self.kept = {id(NO_TRAFFIC), *map(id, self._traffic.values())}
+
+
+class MovedTransfers(RankTransfers):
+    """The transfers of the same rank at another desk."""
+
+    def __init__(self, before: RankTransfers, desk: MovedDesk) -> None:
+        super().__init__(desk, before.index)
+        self._groups = before._groups
+        known = before._traffic.items()
+        self._traffic = {key: pair for key, pair in known if id(pair[1]) in desk.kept}
+
+
+class MovedMachine(FoldedMachine):
+    """The folded machine with other rates and latencies."""
+
+    def __init__(self, before: FoldedMachine, machine: Machine) -> None:
+        folding, desk = copy(before.folding), MovedDesk(before.folding.desk, machine)
+        folding.machine, folding.desk = machine, desk
+        ranks = [MovedTransfers(rank, desk) for rank in before.desks]
+        super().__init__(folding, before._silent, ranks)
+        self._maps, self._stages = before._maps, before._stages
