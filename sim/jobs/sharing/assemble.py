@@ -14,7 +14,7 @@ from sim.jobs.sharing.memory import Holder, holders
 from sim.jobs.sharing.outcome import Outcome
 from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.setup import SharingSetup
-from sim.jobs.sharing.update_record import CurvePoint, setback
+from sim.jobs.sharing.update_record import CurvePoint, UpdateRecord, setback
 from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.program import causes
@@ -53,7 +53,7 @@ def outcome(
     held = list(holders(setup.plan, setup.workloads, setup.servers, topology, gpus))
     result = Outcome(
         scenario=setup.name,
-        inputs=inputs_of(setup),
+        inputs=replace(inputs_of(setup), batch=_batch(setup, record)),
         method=setup.plan.title,
         worker=setup.plan.worker_name(topology.gpus_per_node),
         **_measured(setup, end, rows),
@@ -136,6 +136,12 @@ def inputs_of(setup: SharingSetup) -> Inputs:
         price=str(topology.price or ""),
         notes=setup.notes,
     )
+
+
+def _batch(setup: SharingSetup, record: UpdateRecord) -> float:
+    """The mean number of samples of an update, as counted in a run. It differs from the batch of
+    the gradients that are averaged where workers update one by one, or after local steps."""
+    return record.samples / record.updates if record.updates else setup.batch
 
 
 def _spread(pool: WorkerPool) -> dict[str, float]:

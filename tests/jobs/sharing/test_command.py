@@ -341,3 +341,15 @@ def test_the_page_says_in_which_precision_steps_are_computed() -> None:
     assert (answer["inputs"]["precision"], answer["inputs"]["batch"]) == ("fp16", 32)
     both = sim.compare("ps-async", ": sharing.precision=fp16", settings={"sharing.steps": 2})
     assert any("not computed in one precision" in note for note in both.notes)
+
+
+@pytest.mark.parametrize(("method", "samples"), [("ad_psgd", 32), ("d_psgd", 32), ("", 7 * 32)])
+def test_the_samples_of_an_update_are_those_that_the_run_has_counted(
+    method: str, samples: int
+) -> None:
+    """An update of gossip is a step of one worker; an all-reduce updates 7 workers at once."""
+    way = {"method": "gossip", "algorithm": method} if method else {"method": "all_reduce"}
+    table = {**way, "workers": 7, "steps": 3}
+    job = {"model": "resnet50", "topology": "dgx-1-v100", "sharing": table}
+    answer: Any = sim.run(kind.described(job))
+    assert answer.inputs.batch == samples == answer.samples / answer.updates
