@@ -6,7 +6,7 @@ nothing, time belongs to the transfer in flight for which it waits (exposed comm
 such a transfer, it belongs to the peers for which the role waits: other stages' passes (bubble) or
 slower replicas (stragglers).
 
-Communication is overlapped while a role has a transfer in flight that its account does not count.
+Communication counts as overlapped while a role's transfer is in flight and the role does not wait.
 """
 
 from collections import defaultdict
@@ -348,9 +348,9 @@ _LEAST = 1e-9
 
 
 def hidden(record: Record, role: int, account: Account) -> dict[Cause, float]:
-    """Seconds of a step by cause in which communication of a role does not make it wait. They are
-    the seconds of transfers in flight (overlaps count once) and of communication inside passes,
-    minus the seconds in the role's account."""
+    """Seconds by cause of a role's communication in a step for which the role does not wait:
+    seconds of transfers in flight (overlaps count once) and of communication inside passes, minus
+    the seconds in the role's account."""
     busy = dict(_busy(record, role))
     if record.base is not None:
         before = _busy(record.base, role)

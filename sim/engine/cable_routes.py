@@ -1,4 +1,4 @@
-"""The ways of collectives between cabled nodes: which node sends how much to which node?"""
+"""The ways of collectives over cables: which node sends how much to which other node?"""
 
 from functools import cache
 from typing import TYPE_CHECKING
@@ -60,8 +60,7 @@ def way_of(kind: str, algorithm: str) -> Way:
 
 
 def number_of(network: ClusterNetwork | None, kind: str, algorithm: str) -> int:
-    """The number of a collective's way among the ways of a network; 0 (rings) if it is not
-    there."""
+    """The number of a collective's way among the ways of a network; 0 (rings) by default."""
     known, way = ways(network), way_of(kind, algorithm)
     return known.index(way) if way in known else 0
 
@@ -81,7 +80,8 @@ def orders(network: ClusterNetwork) -> "tuple[Cycle, ...]":
 
 
 def check_orders(topology: Topology) -> None:
-    """Raise `InputError` if rings are to follow cables of three or more nodes without a ring."""
+    """Raise `InputError` if rings shall follow cables that form no ring (of three or more
+    nodes)."""
     network = topology.network
     if network is not None and network.spread and topology.nodes > 2 and not orders(network):
         fault = "spread = true, but no ring through all its nodes was found on its cables"

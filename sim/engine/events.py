@@ -67,8 +67,8 @@ def then(event: Event, act: Callable[[Event], None]) -> None:
 
 
 def at_the_end_of_the_instant(event: Event, *, behind_flows: bool = False) -> None:
-    """Let an event fire once nothing else happens at this moment. Flows settle in this way; events
-    that need the settled flows fire `behind_flows`."""
+    """Let an event fire once nothing else happens at this moment. Rates of flows are set in this
+    way; events that need these rates fire `behind_flows`."""
     event._ok, event._value = True, None
     event.env.schedule(event, priority=_BEHIND_FLOWS if behind_flows else _FLOWS)
 

@@ -61,13 +61,13 @@ class FairShares:
         return len(self.capacity) - 1
 
     def change(self, link: int, capacity: float) -> None:
-        """Give a link another `capacity` (B/s) from the next settling on."""
+        """Give a link another `capacity` (B/s) from the next `settle` on."""
         self.capacity[link] = capacity
         self._dirty.add(link)
 
     def resize(self, share: Share, size: int) -> bool:
-        """Give a share another number of flows, and return whether rates must be settled again. If
-        the share has its links to itself, its rate is set at once."""
+        """Give a share another number of flows, and return whether `settle` must be called. If the
+        share has its links to itself, its rate is set at once."""
         share.size = size
         if not size:
             return self._leave(share)

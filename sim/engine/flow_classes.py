@@ -5,7 +5,7 @@ matter to the other flows: its loads on the links that it shares, and the rate t
 allow. Flows with both properties equal are one class. Classes with equal loads are one group
 (`sim.engine.flow_groups`), and groups share links. A link is a flow's own if all flows on it take
 exactly the same way, since they then always have equal parts of it. The effort of an event grows
-with the number of groups that it touches, and of classes whose limits the level passes.
+with the groups that it touches, and with the classes whose limits the level passes.
 
 `tests/engine/test_flow_classes.py` checks that rates equal the rates of `Network` to 1e-9.
 """
@@ -26,8 +26,8 @@ from sim.engine.network import Arrived
 
 _EPSILON = 1e-12
 _FEW = 16
-"""The most flows of one way that may have a link of their own, since a further flow changes the
-limits of all of these flows."""
+"""At most so many flows of one way have links of their own, since each further flow changes the
+limits of all of them."""
 
 Key = tuple[Loads, float]
 

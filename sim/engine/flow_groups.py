@@ -54,8 +54,8 @@ class FlowClass:
     """Flows of a group that their own links limit to the same `limit` (B/s).
 
     The clock of a class counts the bytes of each flow. If the limit holds (`capped`), the clock
-    read `clock` at the time `since` and runs at the limit; otherwise it is `clock` bytes behind the
-    clock of the group.
+    stood at `clock` at the time `since` and runs at the limit; otherwise it is `clock` bytes behind
+    the clock of the group.
     """
 
     __slots__ = ("alarm", "capped", "clock", "group", "limit", "members", "order", "since", "size")
@@ -76,7 +76,7 @@ class FlowClass:
     def first(self) -> float | None:
         """The reading of the clock at which the class's next flow ends, or None."""
         members = self.members
-        while members and members[0][2].entry is not members[0]:  # has left since
+        while members and members[0][2].entry is not members[0]:  # the flow has left
             heappop(members)
         return members[0][0] if members else None
 

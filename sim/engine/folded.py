@@ -18,7 +18,7 @@ from sim.program.causes import Cause
 from sim.program.durations import Duration
 
 Loads = tuple[tuple[int, float], ...]  # link class, bytes on it per byte of progress
-# Link class, bytes that keep it busy at line rate, and bytes without what protocols add.
+# Link class, bytes that keep it busy at line rate, and bytes without the protocols' overhead.
 Carried = tuple[tuple[int, float, float], ...]
 
 
@@ -169,7 +169,7 @@ class Team:
     links: tuple[int, ...]
 
     def behind(self, before: Sequence[float]) -> list[float]:
-        """When all devices are ready, then when all hosts are free, after times `before` it."""
+        """When all devices are ready, then when all hosts are free, for such times `before` it."""
         moments: list[float] = (self.table + np.array(before)).max(axis=1).tolist()
         return moments
 

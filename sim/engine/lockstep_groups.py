@@ -3,8 +3,8 @@
 If a rank of a tensor-parallel group is slow, the group is several roles that wait for one another
 at every collective. Nothing else influences a computation between its beginning and its end. So its
 ends only depend on the times r at which the devices are ready and the times h at which the hosts
-are free. They follow by a matrix of (max, +) on (r_1 ... r_n, h_1 ... h_n), the product of the
-matrices of its segments and collectives (Baccelli et al. 1992, Synchronization and Linearity, 1.2).
+are free. They follow from a matrix of (max, +) on (r_1 ... r_n, h_1 ... h_n), the product of the
+matrices of segments and collectives (Baccelli et al. 1992, Synchronization and Linearity, 1.2).
 """
 
 from collections.abc import Mapping, Sequence

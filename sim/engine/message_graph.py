@@ -1,7 +1,7 @@
 """The messages of a collective on the links of a cluster, in arrays, for collectives of any size.
 
-A message waits for all messages that its sender has sent and received in earlier rounds, as the
-messages of `collectives.readings` out of lockstep do.
+A message waits for all messages that its sender has sent and received in earlier rounds (as in
+`collectives.readings.messages` without lockstep).
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,8 +34,8 @@ class MessageGraph:
 
     A message over a hop from `src` to `dst` takes `delay` (s) and then flows over the links `route`
     [hops, most links]; -1 stands for no link. Each byte of it puts `load` bytes on a link. Links
-    carry `capacity` B/s. A rank, hop or link may stand for several that are equal: rank `role[r]`
-    of the graph stands for rank r of the collective.
+    carry `capacity` B/s. A rank, hop or link may stand for equal ranks, hops or links: rank
+    `role[r]` of the graph stands for rank r of the collective.
     """
 
     ready: Floats

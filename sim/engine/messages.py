@@ -78,8 +78,8 @@ _OF_HOP = 3e-5  # s on one core for each pair of ranks that exchange messages
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedMessages:
     """When each rank was done (s), the number of messages, and whether some messages `contend` on a
-    link. If they do, `instants` counts the moments at which shares were settled, and `roles` the
-    ranks that were played, each of which may stand for several."""
+    link. If they do, `instants` counts the moments at which rates were set, and `roles` the played
+    ranks, each of which may stand for equal ranks."""
 
     done: Floats
     messages: int
@@ -105,7 +105,7 @@ def play_collective(
 ) -> PlayedMessages:
     """Play a collective of `size` bytes message by message, with the same answer as
     `play_messages`. A message waits for all messages that its sender has sent and received in
-    earlier rounds (`collectives.readings` out of lockstep).
+    earlier rounds (`collectives.readings.messages` without lockstep).
 
     Messages that never meet on a link are replayed without a clock. Otherwise they are played as
     flows; with `fold`, equal ranks, hops and links are played once.

@@ -7,7 +7,7 @@ it is full, go on with the rest. A ring all-reduce is one flow, a pipeline send 
 contention between them follows from the flows; no input states it.
 
 Rates change when a flow starts or ends, and only where that has an effect (`FairShares`). All
-changes of one instant are settled together, flows in the order in which they started.
+changes of one instant take effect together, flows in the order in which they started.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -73,7 +73,7 @@ class _Network:
         self._places: dict[str, int] = {}
 
     def number(self, call: PlacedCollective) -> int:
-        """The number of the transfer at which all stages meet that have a call of this name."""
+        """The number of the transfer of all stages that have a call of this name."""
         number = self._numbers.setdefault(call.name, len(self.transfers))
         if number == len(self.transfers):
             self.transfers.append(

@@ -1,8 +1,8 @@
 """Which ranks are simulated if many replicas are alike.
 
 Replicas that fill whole nodes can be exchanged without any effect, unless a replica is slow or has
-a slow link. So can pods that hold equally many replicas. One block of replicas stands for all
-exchangeable blocks, so the size of the simulation does not grow with the number of replicas.
+a slow link. So can pods of equally many replicas. One block of replicas stands for all exchangeable
+blocks, so the size of the simulation does not grow with the number of replicas.
 """
 
 from collections import Counter, defaultdict

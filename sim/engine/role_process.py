@@ -7,9 +7,9 @@ A stream waits by leaving its callback `resume` with an event of the clock, a tr
 another stream. Transfers and steps call `resume` directly at their end, so the clock only has
 events at which time passes.
 
-A computation with collectives inside is a single wait until its end, which is known beforehand, as
-long as no other traffic uses the collectives' links. When other traffic begins there, the items
-that have ended are counted off, and the item under way is played on the network.
+A computation with collectives inside is a single wait until its end. The end is known beforehand,
+as long as no other traffic uses the collectives' links. When other traffic begins there, the ended
+items are done with, and the item under way is played on the network.
 """
 
 from collections.abc import Callable, Generator
@@ -61,7 +61,7 @@ class Progress:
         return self.item.rest.end(self.ready, self.host_free)
 
     def advance(self, now: float, *, whole: bool) -> None:
-        """Count off the items that have ended by `now`, or, with `whole`, all items."""
+        """Finish the items that have ended by `now`, or all items if `whole`."""
         if whole:
             self.host_free = self.item.rest.launched(self.ready, self.host_free)
             self._place = len(self.step.items)

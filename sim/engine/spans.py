@@ -19,11 +19,11 @@ from sim.engine.tracks import COMMUNICATION, Indices, Track
 from sim.hardware.cluster.host import UNITS
 from sim.program.causes import COMPUTE, WAITING, Cause
 
-_DIGITS = 9  # decimals of seconds, so operations that touch do not overlap by rounding
+_DIGITS = 9  # decimals of seconds, so that rounding lets no operations overlap
 
 Amounts = list[tuple[float, ...]]  # begin, end (s), amount; on links, amount without protocols
 
-MOST_LINKS = 8  # the links of a kind whose rates are shown: those that carry most
+MOST_LINKS = 8  # the most loaded links of each kind, whose rates are shown
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def amounts(
     tracks: Iterable[Track], program: FoldedProgram
 ) -> tuple[dict[int, Amounts], dict[int, Amounts]]:
     """FLOPs by role and bytes by class of links, as (begin, end, amount). Links have a fourth
-    number, the bytes without the bytes that protocols add."""
+    number, the bytes without the protocols' overhead."""
     work: defaultdict[int, Amounts] = defaultdict(list)
     traffic: defaultdict[int, Amounts] = defaultdict(list)
     steps = {
@@ -195,7 +195,7 @@ def _of_pass(step: ComputeStep, parts: tuple[tuple[Cause, float], ...]) -> dict[
 
 
 def _of_all(each: Sequence[dict[str, Any]]) -> dict[str, object]:
-    """The facts of the last of a span's transfers, with the bytes of all of them."""
+    """The facts of a span's last transfer, with the bytes of all its transfers."""
     return {**each[-1], "bytes": sum(facts["bytes"] for facts in each)} if each else {}
 
 

@@ -218,7 +218,7 @@ class TrainingRun:
             self.spares -= bool(self.spares)
 
     def _safe(self) -> float:
-        """The productive seconds since the last start that the newest safe checkpoint contains."""
+        """The productive seconds since the last start that the newest safe checkpoint keeps."""
         behind = self.env.now - self._start - self.conduct.persist
         written = max(behind, 0.0) // self.conduct.cycle
         worked = written * self.conduct.interval if written else 0.0

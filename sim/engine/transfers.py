@@ -184,8 +184,8 @@ class TransferDesk:
 
 
 class _GroupLoads(NamedTuple):
-    """Loads for each byte of a communicator's ports and of its NICs: the distinct loads of its
-    links, the load of each class of links, and the loads of all groups of its kin on its links."""
+    """Loads per byte of a communicator's ports and NICs: the distinct loads of its links, the load
+    of each class of links, and the loads of all groups of its kin on them."""
 
     busiest: tuple[tuple[float, float], ...]
     through: tuple[tuple[int, float, float], ...]

@@ -120,5 +120,5 @@ def test_a_slow_rank_is_what_the_step_takes_longer():
 def test_steps_that_run_into_one_another_have_no_end_to_draw_or_to_replay():
     with pytest.raises(InputError, match="stages end a step at different times"):
         samples(run("pipedream", 1), 10)
-    with pytest.raises(InputError, match="a pass sends what it made before its end"):
+    with pytest.raises(InputError, match="a pass sends its result before its end"):
         sim.run(run("pipedream", 1), engine="replay")

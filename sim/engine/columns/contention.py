@@ -1,4 +1,4 @@
-"""Where traffic shares links: how much it is slowed, as measured in one run on the clock.
+"""How much shared links slow the traffic on them, as measured in one run on the clock.
 
 As long as no link is asked for more than its capacity, all traffic moves as if alone, and replay is
 exact. Otherwise weighted max-min fairness slows some of the traffic. How much depends on when the

@@ -45,8 +45,8 @@ class Terms:
 class Level:
     """Nodes first to last - 1, each the maximum over k of times[nodes[k]] + rows[weights[k]].
 
-    Replicas meet at the nodes before `meeting`. Nodes with more terms come first among the others.
-    A node with fewer terms than the level's largest repeats its first term.
+    Replicas meet at the nodes before `meeting`. The other nodes follow, nodes with more terms
+    first. A node with fewer terms than the level's largest repeats its first term.
     """
 
     first: int
@@ -110,7 +110,7 @@ class _GraphBuilder:
             else:
                 self._waiting.setdefault(cause, []).append(playing)
         if left:
-            raise InputError("plan", "ranks wait for each other for ever", "check the schedule")
+            raise InputError("plan", "ranks wait for each other forever", "check the schedule")
 
     def _stream(self, part: int, stream: str, steps: list[Step]) -> Iterator[object]:
         """Play one stream like `RoleProcess`; yield the steps and transfers for which it waits."""

@@ -119,7 +119,7 @@ def _compiled(shape: Shape, joint: frozenset[int], parameters: Floats) -> Compil
 
 
 def _single(graph: Graph) -> Callable[[Floats], Floats]:
-    """A function from the values of rows to those of nodes, for one column, with arrays ready."""
+    """A function that computes nodes' values from rows' values, for one column, in ready arrays."""
     values = np.zeros(graph.nodes)
     sizes = [level.nodes.size for level in graph.levels]
     bounds = np.cumsum([0, *sizes])

@@ -58,8 +58,8 @@ class Durations:
 
 
 class Pipeline:
-    """Evaluates a grid in wavefronts; `computations` is their number in each kind of pass. With
-    `sync`, the host waits for receipts that block the compute stream."""
+    """Evaluates a grid in wavefronts. `computations` counts them in each kind of pass. With `sync`,
+    the host waits for receipts that block the compute stream."""
 
     def __init__(self, grid: Grid, *, sync: bool, computations: tuple[int, ...]) -> None:
         self.grid, self.sync = grid, sync
@@ -112,7 +112,7 @@ class Pipeline:
         return nodes[order], np.concatenate(([0], bounds, [len(order)]))
 
     def _like(self, nodes: Indices) -> tuple[Indices, Indices]:
-        """The places of some nodes with unlike lags, and for each node the number of its like."""
+        """One place for each distinct set of lags, and for each node the number of its set."""
         keys = 3 * self.grid.kind[nodes] + np.minimum(self.computed[nodes], 2)
         _, first, number = np.unique(keys, return_index=True, return_inverse=True)
         return first, number

@@ -238,7 +238,7 @@ def _opening_obstacle(program: Program) -> str:
 
 def _end_obstacle(ops: PassOps) -> str:
     *_, last = (operation for operation in ops if isinstance(operation, Compute))
-    return "a pass sends what it made before its end" if last.name else ""
+    return "a pass sends its result before its end" if last.name else ""
 
 
 def _pass_obstacle(operation: Operation) -> str:

@@ -19,9 +19,9 @@ from sim.program.actions import Action
 from sim.program.schedule import Actions, Order, Schedule
 
 _COMPARED = 3  # periods whose moments are compared: they may only differ by a shift in time
-_ENDS = 1  # periods at the end of a region that the end may influence
+_ENDS = 1  # periods at the end of a region that the schedule's end may change
 _EQUAL = 1e-7  # share of a period: the largest difference of equal times
-_MOST = 8  # the most microbatches for each stage and each microbatch that is repeated
+_MOST = 8  # most microbatches of a short schedule, per stage and repeated microbatch
 
 Make = Callable[[int], Schedule]
 
