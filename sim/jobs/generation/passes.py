@@ -83,36 +83,35 @@ class Passes:
             recipe=self.recipe,
         )
 
-    def body(self, rows: int) -> Iterator[tuple[Item, int]]:
-        """Yield the kernels and collectives of the embedding and of all layers, and how often each
-        runs. The cores of attention and the scans of states are left out."""
+    def _layers(self, rows: int) -> Iterator[tuple[Operator, int, Execution]]:
+        """Yield the operators of all layers on `rows` tokens, each with the number of these layers
+        and the execution with the layer's own values."""
         run = self.run(rows)
-        for operator in operators("embedding", run):
-            yield from ((item, 1) for item in operator.forward)
         for kind, often in self.kinds.items():
             _, own = specialised(kind, run)
             for operator in operators(kind, run):
-                if operator.name in (CORE, _SCAN):
-                    continue
-                for item in operator.forward:
-                    yield _of_hit_experts(item, own), often
+                yield operator, often, own
+
+    def body(self, rows: int) -> Iterator[tuple[Item, int]]:
+        """Yield the kernels and collectives of the embedding and of all layers, and how often each
+        runs. The cores of attention and the scans of states are left out."""
+        for operator in operators("embedding", self.run(rows)):
+            yield from ((item, 1) for item in operator.forward)
+        for operator, often, own in self._layers(rows):
+            if operator.name not in (CORE, _SCAN):
+                yield from ((_of_hit_experts(item, own), often) for item in operator.forward)
 
     def scans(self, rows: int) -> Iterator[tuple[Item, int]]:
         """Yield the kernels that turn `rows` tokens of a prompt into states, and how often each
         runs."""
-        run = self.run(rows)
-        for kind, often in self.kinds.items():
-            for operator in operators(kind, run):
-                if operator.name == _SCAN:
-                    yield from ((item, often) for item in operator.forward)
+        for operator, often, _ in self._layers(rows):
+            if operator.name == _SCAN:
+                yield from ((item, often) for item in operator.forward)
 
     @cached_property
     def state_layers(self) -> int:
         """The number of layers with a state."""
-        run, count = self.run(1), 0
-        for kind, often in self.kinds.items():
-            count += often * any(operator.name == _SCAN for operator in operators(kind, run))
-        return count
+        return sum(often for operator, often, _ in self._layers(1) if operator.name == _SCAN)
 
     @cached_property
     def state_bytes(self) -> float:
@@ -141,15 +140,13 @@ class Passes:
     def cores(self) -> tuple[tuple[Attention, Transformer, int], ...]:
         """For each kind of layer its attention kernel, the model with the layer's own values, and
         the number of these layers."""
-        run = self.run(1)
-        found = []
-        for kind, often in self.kinds.items():
-            _, own = specialised(kind, run)
-            for operator in operators(kind, run):
-                if operator.name == CORE:
-                    (kernel,) = (i for i in operator.forward if isinstance(i, Attention))
-                    found.append((kernel, own.shape, often))
-        return tuple(found)
+        return tuple(
+            (kernel, own.shape, often)
+            for operator, often, own in self._layers(1)
+            if operator.name == CORE
+            for kernel in operator.forward
+            if isinstance(kernel, Attention)
+        )
 
     @cached_property
     def parameter_bytes(self) -> float:

@@ -89,17 +89,18 @@ def _row(visit: Visit, paces: Paces) -> JobRow:
         gpus=visit.template.gpus,
         nodes="",
         submitted=visit.submitted,
+        begun=visit.begun,
+        steps=visit.steps,
+        faults=visit.faults,
+        lost=visit.lost,
     )
     if visit.job is None or visit.begun is None or visit.pace is None or visit.company is None:
-        return replace(row, begun=visit.begun, steps=visit.steps, faults=visit.faults,
-                       lost=visit.lost)  # fmt: skip
-    ended, at, saves = visit.ended, visit.pace, visit.job.saves
+        return row
+    at, saves = visit.pace, visit.job.saves
     return replace(
         row,
         nodes=_ranges(visit.job.place.nodes),
-        begun=visit.begun,
-        ended=ended,
-        steps=visit.steps,
+        ended=visit.ended,
         alone=visit.job.seconds,
         step_time=visit.trained / visit.did if visit.did else at.mean,
         spread=at.spread,
@@ -108,8 +109,6 @@ def _row(visit: Visit, paces: Paces) -> JobRow:
         offset=_offset(visit),
         slowed_by=_slowed_by(visit, paces),
         fits=visit.job.alone.fits,
-        faults=visit.faults,
-        lost=visit.lost,
         checkpoints=visit.checkpoints,
         checkpoint_time=visit.saving / visit.checkpoints if visit.checkpoints else None,
         checkpoint_alone=saves.seconds if saves else None,

@@ -46,13 +46,13 @@ def moves(setup: Recorded) -> Iterator[Suggestion]:
     worlds = [now] if setup.scenario.gpus else [round(now * times) for times in _WORLDS]
     choices = product(sorted(worlds, key=lambda gpus: gpus != now), _shards(setup), _batches(setup))
     for gpus, shard, times in choices:
-        samples = times * gpus / now
-        moved = _Move(gpus, shard, times)
-        yield Suggestion(line="", change=moved.told(setup), why="", samples=samples, made=moved)
+        change, samples = _told(setup, gpus, shard, times), times * gpus / now
+        made = partial(_moved, gpus=gpus, shard=shard, times=times)
+        yield Suggestion(line="", change=change, why="", samples=samples, made=made)
     if _samples(setup) is None:  # playing this move raises an error that gives the reason
-        other = _Move(now, 0, _BATCHES[-1])
-        change = f"{now:,} GPUs, other batches"
-        yield Suggestion(line="", change=change, why="", samples=other.times, made=other)
+        change, times = f"{now:,} GPUs, other batches", _BATCHES[-1]
+        made = partial(_moved, gpus=now, shard=0, times=times)
+        yield Suggestion(line="", change=change, why="", samples=times, made=made)
 
 
 def _samples(setup: Recorded) -> list[int] | None:
@@ -79,34 +79,25 @@ def _shards(setup: Recorded) -> list[int]:
     return [0, size] if wide else [0]
 
 
-class _Move:
-    """Moves a setup to a world of `gpus`, with states sharded among `shard` ranks (0: as recorded),
-    and `times` the batch."""
+def _told(setup: Recorded, gpus: int, shard: int, times: float) -> str:
+    """A move in a few words."""
+    recording, axes = setup.stages[0]
+    batch = "the batch of the script"
+    if times != 1.0:
+        batch = f"{batch_of(recording, axes).samples * times:,.0f} samples a microbatch"
+    shards = f"sharded among {shard}" if shard else "sharded as in the script"
+    if not shard_calls(recording, axes):
+        shards = "states not sharded anew"
+    return f"{gpus:,} GPUs, {batch}, {shards}"
 
-    def __init__(self, gpus: int, shard: int, times: float) -> None:
-        self.gpus, self.shard, self.times = gpus, shard, times
 
-    def told(self, setup: Recorded) -> str:
-        """The move in a few words."""
-        recording, axes = setup.stages[0]
-        batch = "the batch of the script"
-        if self.times != 1.0:
-            batch = f"{batch_of(recording, axes).samples * self.times:,.0f} samples a microbatch"
-        shards = f"sharded among {self.shard}" if self.shard else "sharded as in the script"
-        if not shard_calls(recording, axes):
-            shards = "states not sharded anew"
-        return f"{self.gpus:,} GPUs, {batch}, {shards}"
-
-    def __call__(self, setup: Recorded) -> Recorded:
-        moved = from_scenario(replace(setup.scenario, gpus=self.gpus))
-        recordings = tuple(
-            with_batch(recording, axes, self.times) if self.times != 1.0 else recording
-            for recording, axes in moved.stages
-        )
-        if self.shard:
-            recordings = tuple(
-                sharded(recording, axes, self.shard)
-                for recording, (_, axes) in zip(recordings, moved.stages, strict=True)
-            )
-        scenario = replace(setup.scenario, record=recordings, gpus=self.gpus)
-        return from_scenario(scenario)
+def _moved(setup: Recorded, gpus: int, shard: int, times: float) -> Recorded:
+    """A setup in a world of `gpus`, with states sharded among `shard` ranks (0: as recorded), and
+    `times` the batch."""
+    moved = from_scenario(replace(setup.scenario, gpus=gpus))
+    recordings = []
+    for recording, axes in moved.stages:
+        if times != 1.0:
+            recording = with_batch(recording, axes, times)
+        recordings.append(sharded(recording, axes, shard) if shard else recording)
+    return from_scenario(replace(setup.scenario, record=tuple(recordings), gpus=gpus))

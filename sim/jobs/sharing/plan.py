@@ -246,7 +246,7 @@ class Sharing(ABC):
         if any(fault.server is not None for fault in self.fault) and not self.shard_count:
             what = "fault: a server fails, but this method has none"
             raise InputError(where, what, "name a rank")
-        check_members(self.group, self.straggler, self.fault, workers, nodes, where)
+        _check_members(self, workers, nodes, where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,19 +358,12 @@ def method_of(path: Path) -> str:
     return add_file("sim.jobs.sharing.methods", path, only)
 
 
-def check_members(
-    groups: Sequence[WorkerGroup],
-    stragglers: Sequence[StragglerCause],
-    faults: Sequence[Fault],
-    workers: int,
-    nodes: int,
-    where: str,
-) -> None:
+def _check_members(plan: Sharing, workers: int, nodes: int, where: str) -> None:
     """Raise `InputError` for a worker or node that does not exist or is named twice.
 
     Raise it also for a worker or server that fails while it is away."""
-    found = [("group", "rank", [rank for group in groups for rank in group.ranks])]
-    for cause in stragglers:
+    found = [("group", "rank", [rank for group in plan.group for rank in group.ranks])]
+    for cause in plan.straggler:
         found.append(("straggler", "rank", list(cause.ranks or ())))
         found.append(("straggler", "node", list(cause.nodes or ())))
     for key, kind, named in found:
@@ -378,9 +371,9 @@ def check_members(
         if twice := [name for name, times in Counter(named).items() if times > 1]:
             what = f"{key}: {kind} {twice[0]} is named twice"
             raise InputError(where, what, "name each once")
-    ranks = [fault.rank for fault in faults if fault.rank is not None]
+    ranks = [fault.rank for fault in plan.fault if fault.rank is not None]
     _check_named("fault", "rank", ranks, workers, where)
-    _check_absences(faults, where)
+    _check_absences(plan.fault, where)
 
 
 def _check_named(key: str, kind: str, named: Iterable[int], count: int, where: str) -> None:
