@@ -22,7 +22,7 @@ SMALLEST = 8  # bytes; the first size of every suite
 
 @click.group()
 def calibrate() -> None:
-    """Measure this machine, or read what others measured."""
+    """Measure this machine, or read measurements of others."""
 
 
 @calibrate.command()
@@ -37,7 +37,7 @@ def calibrate() -> None:
     "--minutes", type=click.FloatRange(min=0.0), default=math.inf,
     help="Begin no kernel after this time; the same command goes on from there.",
 )  # fmt: skip
-@output("--out", (".toml",), "The profile, its table beside it", required=True)
+@output("--out", (".toml",), "The profile; its table is written beside it", required=True)
 def kernels(
     device: Literal["cuda", "cpu"],
     suite: Literal["quick", "full"],
@@ -48,7 +48,7 @@ def kernels(
 ) -> None:
     """Time this machine's kernels and write the profile that predictions use.
 
-    Ctrl-C keeps what was measured; the same command goes on from there.
+    Ctrl-C keeps the measurements; the same command goes on from there.
     """
     from sim.analysis.calibration import kernel_profile
 
@@ -59,26 +59,26 @@ def kernels(
         )  # fmt: skip
     except KeyboardInterrupt:
         part = kernel_profile.part_of(out)
-        click.echo(f"stopped; {part} keeps what was measured, the same command goes on", err=True)
+        click.echo(f"stopped; {part} keeps the times so far, the same command goes on", err=True)
         raise SystemExit(STOPPED) from None
     if profile is not None:
         wrote(out)
         _residuals(profile)
     elif (part := kernel_profile.part_of(out)).exists():
-        click.echo(f"{part} keeps what was measured, the same command goes on", err=True)
+        click.echo(f"{part} keeps the times so far, the same command goes on", err=True)
 
 
 @calibrate.command("import")
 @click.argument("files", nargs=-1, required=True, type=options.INPUT_FILE)
 @output("--out", (".csv", ".toml"), "Write the readings, or a profile")
 @click.option("--topology", metavar="NAME", help="The measured cluster; NCCL's profile needs it.")
-@click.option("--as", "device", default="", metavar="NAME", help="The device: kernels' tables.")
+@click.option("--as", "device", default="", metavar="NAME", help="Device of the kernels in tables.")
 @click.option(
     "--rows", multiple=True, metavar="COLUMN[!]=VALUE", help="Only these rows of a table."
 )
 @click.option("--kind", multiple=True, metavar="OP=KIND", help="Which kind of kernel an op is.")
 @click.option(
-    "--precision", default="fp16", show_default=True, help="Products' format, if not stated."
+    "--precision", default="fp16", show_default=True, help="Format of products that state none."
 )
 @click.option("--note", multiple=True, metavar="KEY=TEXT", help="Text for the profile: source=...")
 def import_(
@@ -91,10 +91,10 @@ def import_(
     precision: str,
     note: tuple[str, ...],
 ) -> None:
-    """Read nccl-tests output (text, JSON), PyTorch profiler traces (.json, .json.gz) and tables
-    of collectives (.csv). With --as, read kernels instead: tables (.csv), or the matrix products
-    of traces and the host's time for each operator. With --as and --out NAME.csv, traces become
-    tables of kernels, of the host and of collectives, which sim validate reads.
+    """Read nccl-tests output (text, JSON), PyTorch profiler traces (.json, .json.gz) and tables of
+    collectives (.csv). With --as, read kernels instead: tables (.csv), or the matrix products of
+    traces and the host's time for each operator. With --as and --out NAME.csv, traces become tables
+    of kernels, of the host and of collectives. `sim validate` reads these tables.
 
     If a line cannot be read, the readings before that line are kept.
     """
@@ -157,7 +157,8 @@ def kernels_of(
     aside: bool = False,
 ) -> None:
     """Write the profile of a device from kernel times that others measured, and print its errors.
-    They go to standard error if `aside`, because standard output then has another answer."""
+    With `aside`, the errors go to standard error, because standard output then has another
+    answer."""
     from sim.analysis.calibration.fitting import kernel_tables, profile_file
     from sim.analysis.calibration.fitting.device_profile import profiled
     from sim.hardware.device import load
@@ -221,7 +222,7 @@ def collectives(
 ) -> None:
     """Time collectives among ranks that this command, or torchrun, starts.
 
-    Ctrl-C keeps what was measured; a second call goes on from there.
+    Ctrl-C keeps the measurements; a second call goes on from there.
     """
     from sim.analysis.calibration.timing.collectives import time_collectives
     from sim.hardware.cluster import topology as topologies
@@ -232,14 +233,14 @@ def collectives(
     try:
         readings = time_collectives(backend, ranks, suite, table, _bytes(largest), minutes)
     except KeyboardInterrupt:
-        click.echo(f"stopped; {table} keeps what was measured, the same command goes on", err=True)
+        click.echo(f"stopped; {table} keeps the times so far, the same command goes on", err=True)
         raise SystemExit(STOPPED) from None
     except InputError as error:
         kept = f"{table} keeps what was measured" if error.where.startswith("rank ") else ""
         remedy = ", ".join(filter(None, (error.remedy, kept)))
         raise InputError(error.where, error.what, remedy) from None
     if readings is None:
-        click.echo(f"{table} keeps what was measured, the same command goes on", err=True)
+        click.echo(f"{table} keeps the times so far, the same command goes on", err=True)
     elif readings:
         _show(readings, backend, ranks, out, topology)
 

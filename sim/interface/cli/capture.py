@@ -47,8 +47,8 @@ OWN_ERROR = 1  # the exit code of a script that ends by an exception of its own
 )
 @click.option(
     "--step", "--steps", "step", metavar="N or N..M",
-    help="Steps of the script to record. Default: a step like most others, the second if it is "
-    "like the first.",
+    help="Steps of the script to record. Default: the second if it is like the first, else a step "
+    "like most others.",
 )  # fmt: skip
 @click.option(
     "--marks", default="", metavar="WHAT",
@@ -72,9 +72,7 @@ OWN_ERROR = 1  # the exit code of a script that ends by an exception of its own
     default=0.0,
     help="Seconds the script may run; 0: no limit.",
 )
-@click.option(
-    "--traceback", "trace", is_flag=True, help="Show the traceback of what cannot be recorded."
-)
+@click.option("--traceback", "trace", is_flag=True, help="Show the traceback if recording fails.")
 @output("--out", (".json", ".gz"), "Write the recording")
 @click.option("--on", "topology", help="Play the recording on this cluster, and explain its step.")
 @click.option("--stack", help="Use this software.")

@@ -21,9 +21,9 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @click.argument("kind")
 @click.argument("rest", nargs=-1, metavar="[SIZE] TOPOLOGY")
 @click.option("--topology", metavar="NAME", help="The cluster, in place of TOPOLOGY.")
-@click.option("--gpus", type=options.COUNT, help="How many of the topology's.")
-@click.option("--algorithm", metavar="A,B", default="", help="Use these, not the library's own.")
-@click.option("--sizes", metavar="1KiB..8GiB", help="A size, or from one to another, doubling.")
+@click.option("--gpus", type=options.COUNT, help="GPUs of the topology in use.")
+@click.option("--algorithm", metavar="A,B", default="", help="Use these, not the library's choice.")
+@click.option("--sizes", metavar="1KiB..8GiB", help="A size, or each double the last.")
 @click.option(
     "--slow", multiple=True, metavar="LINK=FACTOR", help="Divide a link's bandwidth: node3.nic0=2."
 )
@@ -35,11 +35,11 @@ from sim.interface.cli.files import Form, answers, output, wrote
 )
 @click.option("--late", multiple=True, metavar="RANK=TIME", help='A rank starts late: 3="20 us".')
 @click.option(
-    "--placement", metavar="random|A,B,...", default="", help="Which GPU each rank is; random:SEED."
+    "--placement", metavar="random|A,B,...", default="", help="GPU of each rank; or random:SEED."
 )
 @click.option("--messages", is_flag=True, help="Play each algorithm message by message too.")
 @options.SETTINGS
-@answers("Draw bandwidth against size, and who loads the network")
+@answers("Draw bandwidth against size, and the load of the network")
 @output("--trace", (".json", ".gz"), "Trace every message of one algorithm")
 @options.LIMIT
 def collective(

@@ -25,12 +25,12 @@ from sim.interface.plots import SUFFIXES
     "--target", type=options.NUMBER, help="The loss that workers who share updates should reach."
 )
 @click.option("--tokens", type=options.NUMBER, help="Add the days and dollars of N tokens.")
-@click.option("--seeds", type=options.COUNT, default=1, help="Run N seeds of each.")
+@click.option("--seeds", type=options.COUNT, default=1, help="Run each job with N seeds.")
 @output("--curves", SUFFIXES, "Draw the losses of all seeds")
 @options.METHOD
 @options.TASK
 @options.PRICE
-@answers("Draw all of them to one scale")
+@answers("Draw all jobs to one scale")
 @options.LIMIT
 def compare(
     jobs: tuple[str, ...],
@@ -43,8 +43,7 @@ def compare(
 
     A job is a scenario, or a scenario with own settings ('megatron-39b: plan.tp=4; plan.pp=4'). It
     may also be settings for the first scenario (': plan.tp=4'), or a result of `sim run --json`
-    (FILE.json).
-    --set applies to all scenarios. The exit code is 3 if no job fits into memory.
+    (FILE.json). --set applies to all scenarios. The exit code is 3 if no job fits into memory.
     """
     from sim.analysis.comparison.compare import compare as compared
     from sim.interface.plots.picture import save

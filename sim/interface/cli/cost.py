@@ -27,7 +27,7 @@ from sim.interface.cli.files import Form, answers
     type=options.NUMBER,
     default=1.0,
     show_default=True,
-    help="Share of the time that trains.",
+    help="Share of the time in which training makes progress.",
 )
 @click.option(
     "--deadline", metavar="TIME", help='Time until the training must end, such as "3 weeks".'
@@ -64,7 +64,7 @@ def cost(
     """
     if (deadline, budget, failures, chance) != (None, None, None, None):
         if goodput != 1.0:
-            raise InputError("--goodput", "is what --failures tells", "give one of the two")
+            raise InputError("--goodput", "follows from --failures", "give one of the two")
         from sim.analysis.reliability.budget import budget as budget_of
 
         by = None if deadline is None else quantity_of("--deadline", deadline, "s", "3 weeks")

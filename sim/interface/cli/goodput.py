@@ -1,4 +1,4 @@
-"""`sim goodput` predicts the share of many days that trains, with failures and checkpoints."""
+"""`sim goodput` simulates many days with failures and checkpoints: which share of them trains?"""
 
 from typing import Any
 

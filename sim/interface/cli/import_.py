@@ -55,8 +55,7 @@ def import_(
 
     FILE is Megatron-LM's launch script, torchtitan's TOML, DeepSpeed's JSON or nanotron's YAML. It
     may also be a recipe of Megatron-Bridge or NeMo 2 as YAML, NeMo RL's YAML, or verl's script or
-    YAML.
-    ARGUMENTS in quotes are Megatron-LM's, or a recipe with its changes
+    YAML. ARGUMENTS in quotes are arguments of Megatron-LM, or a recipe with its changes
     (model.tensor_model_parallel_size=4).
 
     The command writes scenarios/NAME.toml, and models/NAME.toml if the framework describes the

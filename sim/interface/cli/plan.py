@@ -21,7 +21,7 @@ from sim.interface.frameworks.names import LOOPS, NAMES
 @click.argument("topology")
 @click.option("--gpus", type=options.COUNT, help="GPUs of TOPOLOGY in use; all by default.")
 @click.option("--global-batch", type=options.COUNT, help="Sequences per step; a MODEL needs it.")
-@click.option("--stack", help="Software of the job; default: that of --emit, or megatron-core.")
+@click.option("--stack", help="Software of the job; default: --emit's, or megatron-core.")
 @click.option("--precision", default="bf16", show_default=True, help="Format of matrix products.")
 @click.option("--seq", type=options.COUNT, help="Tokens per sequence; MODEL's by default.")
 @click.option(

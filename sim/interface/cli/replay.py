@@ -25,10 +25,10 @@ from sim.interface.cli.files import Form, answers, output, wrote
 )  # fmt: skip
 @click.option("--host", metavar="FACTOR", help="The host takes FACTOR times as long.")
 @click.option("--topology", metavar="NAME", help="Time collectives on this cluster.")
-@click.option("--gpus", type=options.COUNT, help="How many of its GPUs; needs --topology.")
+@click.option("--gpus", type=options.COUNT, help="GPUs of --topology in use.")
 @click.option("--device", default="", metavar="NAME", help="Time kernels on this device.")
 @click.option(
-    "--from", "source", default="", metavar="NAME", help="Device of the trace, if unnamed."
+    "--from", "source", default="", metavar="NAME", help="Device of a trace that names none."
 )
 @click.option(
     "--overlap", type=click.Choice(["as-is", "none", "full"]), default="as-is",

@@ -89,7 +89,7 @@ def run(
     settings = settings if price is None else (*settings, f"topology.price.hour={price}")
     job = options.scenario_of(scenario, settings, profiles, named)
     if samples is not None and seeds is not None:
-        raise InputError("--seeds", "draws what --samples draws", "give one of the two")
+        raise InputError("--seeds", "draws the same as --samples", "give one of the two")
     samples = samples or seeds
     files = {name: path for name, path in outputs.items() if path is not None}
     if samples is not None:

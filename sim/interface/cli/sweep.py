@@ -26,7 +26,7 @@ from sim.interface.cli.files import Form, answers, output, wrote
     help="plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5; may be repeated.",
 )
 @click.option(
-    "--zip", "zipped", is_flag=True, help="Take first values, second values ..., not all pairs."
+    "--zip", "zipped", is_flag=True, help="Combine first values, second values ...; no others."
 )
 @click.option(
     "--csv", type=options.INPUT_FILE, help="Take points from a CSV with a column for each key."

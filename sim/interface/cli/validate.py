@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 @click.option("--ablation", is_flag=True, help="Switch each mechanism off in turn.")
 @click.option("--at-most", type=options.COUNT, help="Rows of a table, evenly spread.")
 @click.option(
-    "--stack-of", multiple=True, metavar="SOFTWARE=STACK", help="Run rows of software by a stack."
+    "--stack-of", multiple=True, metavar="SOFTWARE=STACK", help="Run SOFTWARE's rows with STACK."
 )
 @click.option("--kernels", is_flag=True, help="The tables have kernels on the device --as.")
-@click.option("--as", "device", default="", metavar="DEVICE", help="Where kernels were measured.")
+@click.option("--as", "device", default="", metavar="DEVICE", help="The device of the kernels.")
 @click.option("--held", is_flag=True, help="Kernels ran for minutes, at the device's held clock.")
 @click.option("--collectives", is_flag=True, help="The tables have collectives on --on.")
 @click.option("--on", "topology", default="", metavar="TOPOLOGY", help="Cluster of --collectives.")

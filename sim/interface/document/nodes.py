@@ -57,8 +57,9 @@ class Figures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Rows of cells; the first row is a head if `headed`. `shares` (0 to 1) are the lengths of bars
-    behind the first body rows. `keys` are the paths of those rows' second cells in the answer's
-    JSON. If `width` is not 0, a terminal wraps the last column to lines of `width` characters."""
+    behind the first body rows. `keys` are paths in the answer's JSON: they lead to the numbers in
+    the second cells of these rows. If `width` is not 0, a terminal wraps the last column to lines
+    of `width` characters."""
 
     rows: Sequence[Cells]
     caption: str = ""
@@ -144,8 +145,8 @@ _LONGEST = 40  # characters of the longest cell that counts as a number
 
 
 def figure_columns(rows: Sequence[Cells]) -> list[bool]:
-    """For each column, say whether to align it right: most of its cells are numbers, and it is not
-    the first. `rows` have no head."""
+    """For each column, say whether to align it right. A column is aligned right if most of its
+    cells are numbers and it is not the first. `rows` have no head."""
     columns = max(map(len, rows), default=0)
     return [bool(i) and _mostly([row[i] for row in rows if len(row) > i]) for i in range(columns)]
 

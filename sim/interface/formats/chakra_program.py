@@ -79,8 +79,8 @@ class Seconds:
         return self._host[operation.name]
 
     def of_segments(self, work: Work) -> list[float]:
-        """Return the seconds of each segment in order. The time that the work loses to other
-        streams is spread over all segments."""
+        """Return the seconds of each segment in order. The work may lose time to other streams;
+        this time is spread over all segments."""
         known = self._segments.get(id(work))
         if known is None:
             known = self._segments[id(work)] = work, self._of_segments(work)

@@ -2,9 +2,10 @@
 
 A line of text has `size count type [redop [root]]`, then time (us), algbw, busbw and #wrong out of
 place, then these four columns in place. If every iteration was timed, `i_min i_max i_p99 i_cv`
-follow each of the two. A comment, the command line above or the file's name says which collective
-was measured. Comments list the ranks, or the number of ranks follows from busbw / algbw. Sizes are
-kept unchanged. Source: NVIDIA/nccl-tests, src/common.cu and src/util.cu, PERFORMANCE.md.
+follow the columns out of place, and again the columns in place. A comment, the command line above
+or the file's name says which collective was measured. Comments list the ranks, or the number of
+ranks follows from busbw / algbw. Sizes are kept unchanged. Source: NVIDIA/nccl-tests, src/common.cu
+and src/util.cu, PERFORMANCE.md.
 """
 
 import json
@@ -119,7 +120,8 @@ def _of_row(words: Sequence[str], header: _Header, source: str) -> Iterator[Oper
 
 
 def _wrong_in(words: Sequence[str], columns: Sequence[str], first: int) -> str:
-    """Return the number of wrong elements; 0 before 2022, as the column was the largest error."""
+    """Return the number of wrong elements. Before 2022 the column was the largest error: return
+    0."""
     return words[first + 3] if "#wrong" in columns and len(words) > first + 3 else "0"
 
 

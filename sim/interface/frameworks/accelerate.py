@@ -48,8 +48,8 @@ def _write_batch(keys: Keys) -> Words:
 
 
 def _sharding(given: Given) -> dict[str, Any]:
-    """Return the sharding. FSDP2 shards over all ranks unless `parallelism_config` gives their
-    number."""
+    """Return the sharding. FSDP2 shards over all ranks unless `parallelism_config` gives a number
+    of ranks."""
     kind = chosen(given, _TYPE, {"FSDP": 3, "MULTI_GPU": 0, "NO": 0}, "NO")
     keys: dict[str, Any] = {"plan.zero": kind}
     if kind == 3 and integer(given, _VERSION, 1) != 2:

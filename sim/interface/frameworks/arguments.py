@@ -146,7 +146,7 @@ def offload(argument: str, fault: str) -> Together:
 
 def data_parallel_alone(outside: str) -> Together:
     """Return the rule of a framework that only divides samples. It refuses plans with tp, pp, cp or
-    ep above 1, with a message "tp = 2 is" and the words `outside`."""
+    ep above 1. The message is "tp = 2 is", followed by the words `outside`."""
 
     def write(keys: Keys) -> dict[str, tuple[str, ...]]:
         for key in ("tp", "pp", "cp", "ep"):
@@ -159,8 +159,8 @@ def data_parallel_alone(outside: str) -> Together:
 
 
 def no_sync(name: str) -> Together:
-    """Return the rule of a framework that accumulates gradients before it reduces them in
-    pipelines, and only in pipelines. The rule has no argument; it refuses other `plan.no_sync`."""
+    """Return the rule of a framework that, in pipelines and only there, accumulates gradients
+    before it reduces them. The rule has no argument; it refuses other values of `plan.no_sync`."""
 
     def write(keys: Keys) -> dict[str, tuple[str, ...]]:
         piped = keys["plan.pp"] > 1
@@ -183,7 +183,7 @@ def value_of(given: Given, argument: str, kind: Callable[[str], Any]) -> Any:
     words = given[argument]
     if len(words) != 1:
         fault = f"{len(words)} values" if words else "no value"
-        raise InputError(f"argument {argument}", f"{fault} where one is needed", "give one")
+        raise InputError(f"argument {argument}", f"{fault} where one is needed", "give one value")
     try:
         return kind(words[0])
     except ValueError:

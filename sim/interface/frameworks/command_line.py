@@ -42,8 +42,8 @@ def parsed(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text that is only arguments, or of the command in a script that starts
-    a program.
+    """Return the words of a text that holds only arguments. For a script, return the words of the
+    command that starts a program.
 
     Raises `InputError` if quotes do not close, the script is not valid, or it starts several
     different programs.
@@ -57,7 +57,7 @@ def words(text: str) -> list[str]:
     if len({command.words for command in found}) > 1:
         lines = " and ".join(str(command.line) for command in found[:2])
         fault = f"lines {lines} both start a program"
-        raise InputError("script", fault, "--line says which of them")
+        raise InputError("script", fault, "name the line of one with --line")
     return [*found[0].words] if found else []
 
 

@@ -27,8 +27,8 @@ class Framework:
     Arguments in `silent` do not concern a step; arguments in `assumed` repeat facts of the `stack`.
     A text must have the argument `needs`, unless it changes a named model (`base`). `completed`
     derives keys from other keys and the job's number of GPUs (0 if unknown); it may return that
-    number as `gpus`. `sim plan --emit` searches only the values of choices in `search`, which are
-    written as for `--only`.
+    number as `gpus`. `search` has values of choices, written as for `--only`: `sim plan --emit`
+    searches only these values.
 
     Files end in `ending`. `starts` is the command that runs a FILE on each node, with capitals for
     values that only the user knows. `lacks` names parts of the file that the user has to add. If

@@ -49,10 +49,10 @@ _OF_A_JOB = ("model", "plan", "stack", "gpus", "often", "software")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
     """The tables `model` and `plan`, and the `changes` of the `stack`, that arguments stand for.
-    `unknown` are arguments that are not known; `silent` counts those that do not concern a step.
-    `gpus` is 0 if unknown. `further` are tables of a kind of jobs, such as `reinforcement`. `model`
-    is empty if the framework does not describe the model. If the text changes a named model
-    (`called`), `model` has the changed keys, and `like` with our name if the model is known.
+    `unknown` are arguments that are not known; `silent` counts the arguments that do not concern a
+    step. `gpus` is 0 if unknown. `further` are tables of a kind of jobs, such as `reinforcement`.
+    `model` is empty if the framework does not describe the model. If the text changes a named model
+    (`called`), `model` has the changed keys, and also `like` with our name if the model is known.
     """
 
     model: dict[str, Any]
@@ -258,7 +258,7 @@ def stack_of(name: str) -> str | None:
 
 
 def foreign(name: str, stack: Stack) -> str:
-    """Return a warning if a job was predicted with a `stack` that is not the framework's own, nor a
+    """Return a warning if the `stack` of a prediction is neither the framework's own stack nor a
     release of it; otherwise "". Raises `InputError`."""
     own = stack_of(name)
     if own is None:

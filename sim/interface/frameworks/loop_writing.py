@@ -26,12 +26,12 @@ Table = Mapping[str, Any]
 
 def written(form: str, setup: Any, node: int) -> tuple[str, list[str]]:
     """Return the command that starts a setup's scenario on nodes of `node` GPUs, and a list of
-    values that it does not express. The form "toml" gives the tables in which a division of the
-    GPUs differs from others. Raises `InputError` for a form that cannot start RL loops."""
+    values that it does not express. The form "toml" gives only those tables that differ between
+    divisions of the GPUs. Raises `InputError` for a form that cannot start RL loops."""
     scenario = getattr(setup, "scenario", None)
     tables = asdict(scenario) if is_dataclass(scenario) and not isinstance(scenario, type) else {}
     if "reinforcement" not in tables:
-        fault = "starts loops of generation and training, and this is none"
+        fault = "starts loops of generation and training, but this scenario is none"
         raise InputError(f"--emit {form}", fault, "leave --emit out")
     if form == "toml":
         plan = getattr(scenario, "plan", None)

@@ -214,7 +214,7 @@ def _nemo_base(given: Given) -> Base:
     if "defaults" in given:
         file = " ".join(given["defaults"])
         notes.append(
-            f"values of {file} are not read, except grpo_math_1B.yaml's; give one whole YAML"
+            f"values of {file} are not read, only those of grpo_math_1B.yaml; give one whole YAML"
         )
     if not _true(given, f"{_P}.sequence_packing.enabled", True):
         notes.append("rows are packed in the simulation, but padded in this config")

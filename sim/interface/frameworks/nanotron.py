@@ -1,5 +1,5 @@
 """Read and write nanotron's YAML (src/nanotron/config/config.py, parallelism_config.py,
-models_config.py): its Llama, and its Qwen2 as far as it has a Llama's layers."""
+models_config.py). It may describe a Llama, or a Qwen2 whose layers are those of a Llama."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ _SIZES = {
     "num_key_value_heads": "kv_heads",
     "intermediate_size": "ffn",
 }
-# The keys on which all of its models agree (models/llama.py, models/qwen.py).
+# The keys that all models of nanotron share (models/llama.py, models/qwen.py).
 _SHAPE = {
     "family": "llama",
     "gated_mlp": True,

@@ -1,8 +1,8 @@
 """Which commands does a launch script run, and with which words?
 
 A script is parsed by tree-sitter and evaluated as if it were started without arguments. Some values
-are unknown: those of the environment, of a program's output or of an undecided branch. Such a value
-becomes a placeholder with its text and line (`$Z:line-1`), which readers of the value refuse.
+are unknown: values of the environment, of a program's output or of an undecided branch. Such a
+value becomes a placeholder with its text and line (`$Z:line-1`), which readers of the value refuse.
 """
 
 import re
@@ -211,8 +211,8 @@ class _Script:
         self.forget(node)
 
     def branches(self, node: Node, branches: list[tuple[bool | None, list[Node]]]) -> bool:
-        """Run the branch whose condition holds. If that is uncertain, run all branches that may
-        hold; values that then differ become unknown."""
+        """Run the branch whose condition holds. If that is uncertain, run all branches whose
+        condition may hold; values that then differ become unknown."""
         before, ends = dict(self.variables), list[dict[str, Value]]()
         self.spend(node, 16 * len(before))
         for holds, body in branches:
@@ -445,8 +445,8 @@ _NAMES = ("variable_name", "subscript", "special_variable_name")
 
 
 def _both(left: bool | None, right: bool | None, either: bool) -> bool | None:
-    """Whether one of two conditions holds (`either`), or else whether both hold; None if that is
-    uncertain."""
+    """Whether one of two conditions holds (with `either`), or whether both hold (without it). None
+    if that is uncertain."""
     if either in (left, right):
         return either
     return None if None in (left, right) else not either
@@ -468,8 +468,8 @@ def _nodes(node: Node) -> Iterator[Node]:
 
 
 def _inner(words: list[str]) -> str | None:
-    """Return the script in quotes that a command runs, as in `eval ...` or `srun bash -c "..."`;
-    None if it runs none."""
+    """Return the script in quotes that a command runs, as in `eval ...` or `srun bash -c "..."`.
+    None if the command runs no such script."""
     if words[0] == "eval":
         return " ".join(words[1:])
     for shell, option, *text in zip(words, words[1:], words[2:], strict=False):

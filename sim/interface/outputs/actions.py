@@ -15,7 +15,7 @@ def write(answer: Answer, path: Path) -> None:
     from sim.parallel.schedule_file import to_text
 
     if (schedule := answer.get("schedule")) is None:
-        fault = "only a plan has an order of passes, no [sharing] and no recording"
+        fault = "only a plan has an order of passes; [sharing] and recordings have none"
         raise InputError("--actions", fault, "leave it out, or ask of a scenario with a plan")
     with atomic_write(path) as part:
         part.write_text(to_text(schedule) + "\n")

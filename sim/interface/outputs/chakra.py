@@ -14,6 +14,6 @@ def write(answer: Answer, path: Path) -> None:
     from sim.interface.formats import chakra_program
 
     if (setup := answer.get("setup")) is None:
-        fault = "workers that share updates have no step of operations that are known beforehand"
+        fault = "the operations of workers that share updates are not known beforehand"
         raise InputError("--chakra", fault, "leave it out, or train without [sharing]")
     chakra_program.write(setup.program, setup.machine, answer.get("timeline"), path)

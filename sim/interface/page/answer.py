@@ -23,7 +23,7 @@ def page(answer: Answer, files: Sequence[str]) -> str:
 
 
 def _untitled(node: Node) -> Sequence[Node]:
-    """Return the nodes of a section without a title, any other node as it is."""
+    """Return the nodes inside a section without a title; return any other node as it is."""
     return node.nodes if isinstance(node, Section) and not node.title else [node]
 
 

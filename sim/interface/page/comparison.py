@@ -66,5 +66,5 @@ def _timelines(drawn: Sequence[tuple[str, Timeline]]) -> Section:
     for panel in charts[:-1]:
         panel.figure.xaxis.visible = False
     charts[-1] = replace(charts[-1], legend=legend)
-    together = Sentence("To one scale; they move together.")
+    together = Sentence("All timelines have the same scale and move together.")
     return paged("Timelines", together, *charts, name="timeline")

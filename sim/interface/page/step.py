@@ -70,7 +70,7 @@ def drawn(result: Result, *, whole: bool = True) -> Iterator[Section]:
     along = through(result.timeline.end / time_unit(result.timeline.end)[0])
     yield paged(
         "Timeline",
-        Sentence("The blank parts of a row are its bubble. Memory below moves along."),
+        Sentence("The blank parts of a row are its bubble. The memory below moves along."),
         chart(result.timeline, along, of=result.scenario),
         name="timeline",
     )

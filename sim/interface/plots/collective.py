@@ -83,7 +83,8 @@ def _label(axes: Any, schedule: CollectiveSchedule, title: str) -> None:
 
 def times(times: CollectiveTimes, *, stacked: bool = False) -> Figure:
     """Draw bandwidths on the left, and the busiest links at the largest size on the right. Below,
-    draw the cluster with the load of each kind of link. If `stacked`, each is below the other."""
+    draw the cluster with the load of each kind of link. If `stacked`, the drawings are below one
+    another."""
     cluster = replace(times.topology, storage=None)  # no collective goes there
     drawn = topology.PANEL * len(topology.panels(cluster)) if stacked else 5.9
     charts = 2 * _CHART if stacked else 5.1

@@ -35,9 +35,9 @@ def figure(
     stacked: bool = False,
 ) -> Figure:
     """Draw a line for each outcome, labelled by `names` or by its method. An entry with several
-    outcomes has runs of several seeds: their median is drawn, with a band from the lowest to the
-    highest. A loss that diverges leaves the picture, and its label says so. For a narrow column
-    the panels are `stacked`."""
+    outcomes holds runs of several seeds: their median is drawn, with a band from the lowest to the
+    highest. A loss that diverges leaves the picture, and its label says so. For a narrow column the
+    panels are `stacked`."""
     learnt = [[run for run in _several(runs) if run.curve] for runs in outcomes]
     shown = ["loss"]
     if any(point.accuracy is not None for runs in learnt for run in runs for point in run.curve):
@@ -97,8 +97,9 @@ def _line(
 
 
 def band(runs: Sequence[Outcome], against: str, value: str) -> tuple[NDArray[np.float64], ...]:
-    """Return positions (`against`) with the lowest, median and highest value of all runs there. A
-    single run gives its own points. Several runs are interpolated over the range that all have."""
+    """Return positions (`against`), and the lowest, median and highest value of all runs there. A
+    single run gives its own points. Several runs are interpolated over the range that all runs
+    cover."""
     known = [[point for point in run.curve if getattr(point, value) is not None] for run in runs]
     lines = [
         (

@@ -35,7 +35,7 @@ def figure(answer: Networks) -> Figure:
     names = [network.name.replace(": ", ":\n").replace("; ", "\n") for network in answer.networks]
     axes.set_yticks(rows, names, parse_math=False)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel("hours for the work of an hour on the first")
+    axes.set_xlabel("hours for the work of an hour on the first network")
     fig.legend(loc="outside upper center", ncols=3, frameon=False)
     return fig
 

@@ -29,18 +29,19 @@ _COLOURS = 256
 _COLUMN = 5.0  # inches; narrower pictures are for a journal's column
 _PRINTED = 7.0  # points of the largest text in print
 _DRAWN = 5.5  # points of text in a drawing of such a column
-_LEAST = 0.6  # share of the height that stays for text
+_LEAST = 0.6  # the least share of the height that must remain for the text to have room
 _LINE = 0.17  # inches of a legend's line
 _SHORT = 20  # letters of the longest name in a legend of two columns
-_WIDEST = 0.95  # share of its room that a text may have, as letters are wider in other files
-_SLACK = 0.9  # share of the letters that would fit into a line if all had the mean width
+_WIDEST = 0.95  # share of its room that a text may fill; other file types have wider letters
+_SLACK = 0.9  # a line holds this share of the letters that would fit if all had the mean width
 _PANEL = 2.6  # inches of the highest panel below others
 _UNSTABLE = {"png": ("Software",), "svg": ("Date",), "pdf": ("CreationDate", "Producer", "Creator")}
 
 
 class Figure(sheets.Figure):
-    """A figure that notebooks show, no wider than their page and in few colours to stay small.
-    `narrow` draws another version for widths below `least` (inches), if shrinking would not do."""
+    """A figure that notebooks show. It is no wider than their page, and has few colours to stay
+    small. If shrinking does not suffice for widths below `least` (inches), `narrow` draws another
+    version."""
 
     narrow: "Callable[[], Figure] | None" = None
     least: float = _COLUMN

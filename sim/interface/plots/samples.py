@@ -33,8 +33,8 @@ def figure(samples: Samples) -> Figure:
 
 
 def _histogram(axes: Axes, samples: Samples) -> None:
-    """Draw a histogram of step times up to 1.5 times p99's loss; the label counts the steps
-    beyond."""
+    """Draw a histogram of step times. It ends at 1.5 times the loss of p99; the label counts the
+    steps beyond its end."""
     bins = min(60, max(8, samples.samples // 15))
     end = samples.healthy + 1.5 * (samples.quantile(0.99) - samples.healthy)
     times, spread = samples.step_times, max(end - samples.healthy, 1e-9)
@@ -79,8 +79,8 @@ def _heat(fig: Figure, axes: Axes, samples: Samples) -> None:
     axes.set_xlabel("replica")
     axes.set_ylabel("stage")
     axes.set_title(
-        "What each tensor-parallel group costs the mean step: in every step the last replica's "
-        "groups share its loss", fontsize=9,
+        "What each tensor-parallel group costs the mean step. In every step the groups of the "
+        "last replica share its loss", fontsize=9,
     )  # fmt: skip
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

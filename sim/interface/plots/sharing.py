@@ -31,8 +31,8 @@ def ways(compared: SharingComparison) -> Figure:
 
 
 def workers(answer: WorkerCounts) -> Figure:
-    """Draw the time against the number of workers, with a line for ideal scaling, and the cost
-    against the time. The text below says where more workers stop helping."""
+    """Draw the time against the number of workers, with a line for ideal scaling. Beside it, draw
+    the cost against the time. The text below says where more workers stop helping."""
     points, cost = answer.points, answer.cost
     fig = Figure(figsize=(11.0, 4.6), layout="constrained")
     by_count, by_time = fig.subplots(1, 2)

@@ -57,8 +57,8 @@ def figure(
     *,
     stacked: bool = False,
 ) -> Figure:
-    """Draw the node, the network and the storage of a topology, as far as it has them; one below
-    the other if `stacked`.
+    """Draw the node, the network and the storage of a topology, as far as it has them. If
+    `stacked`, they are drawn below one another.
 
     `busy` is the share of time for which links are in use, by kind of link (`sim.engine.record`) or
     by the name of a single cable. `regions` join clusters by slow links."""
@@ -131,7 +131,7 @@ def _shade(fig: Figure | SubFigure, busy: Mapping[str, float]) -> None:
         fig.colorbar(
             colours,
             ax=fig.axes,
-            label="busy, share of the time; of each kind of link the busiest",
+            label="share of the time in use, of the busiest link of each kind",
             location="bottom",
             shrink=0.4,
             aspect=40,

@@ -121,7 +121,8 @@ def figures(answer: FigureValidation) -> Figure:
 
 
 def _ratios(points: Sequence[tuple[str, float, float]], unit: str, size: float) -> Figure:
-    """Draw predicted / measured over what was measured, with a colour for each kind of point."""
+    """Draw predicted / measured against the measured value, with a colour for each kind of
+    point."""
     fig = Figure(figsize=(8.4, 5.0), layout="constrained")
     axes = fig.add_subplot()
     for number, kind in enumerate(dict.fromkeys(kind for kind, _, _ in points)):

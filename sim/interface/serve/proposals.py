@@ -68,7 +68,7 @@ def _assigned(error: InputError) -> Iterator[Proposal]:
 
 
 def _whole(key: str, where: str) -> str:
-    """Return a key with the tables that the error's place names."""
+    """Return a key with the tables of the error's place before it, unless the key is complete."""
     if key.partition(".")[0] in (*FILES, "plan", "gpus", "sharing"):
         return key
     tables = [part for part in where.split(", ")[1:] if part.isidentifier()]

@@ -23,7 +23,7 @@ def view(times: CollectiveTimes) -> Document:
         f"{title(times)}, out of place",
         table(map(_cells, times.rows), _HEAD),
         Sentence(
-            "* what the library would choose; its links allow a bus bandwidth of "
+            "* the library's choice; the links allow a bus bandwidth of "
             f"{1e-9 * times.bound:.4g} GB/s"
         ),
         Sentence(f"busiest links at {human_bytes(times.choice.size)}: {links}"),

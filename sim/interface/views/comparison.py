@@ -109,8 +109,8 @@ def _lines(answer: LineDifferences) -> Section:
         return section("", Sentence("No line costs more or less than it did."))
     head = ("line", "kernels", "was", "sent", "held", "text")
     note = (
-        "Seconds are of kernels on the device; bytes are sent in a step, and held at the fullest "
-        "moment."
+        "Seconds are device seconds of kernels. Bytes sent are those of a step, bytes held those "
+        "at the fullest moment."
     )
     return section(
         "Lines of the script that differ",

@@ -88,7 +88,7 @@ def evidence(evidence: Evidence) -> Document:
         "",
         *(Sentence(_said(source)) for source in evidence.sources),
         table(_rows(evidence), ("", "sizes", "calls", "seconds")),
-        Sentence("collectives of a single rank: with its wait for the others") if alone else None,
+        Sentence("times of collectives include this rank's wait for others") if alone else None,
     )
 
 

@@ -67,7 +67,7 @@ def _figures(answer: Generated) -> Iterator[Figure]:
         note = f"times a sequence lost its cache; {count(answer.prompt_tokens)} tokens computed"
         yield Figure("preempted", f"{answer.preempted:,}", note, key="preempted")
     if answer.idle > _LITTLE:
-        note = f"of the servers' time; the last {percent(answer.tail)} with some out of work"
+        note = f"of the servers' time; in the last {percent(answer.tail)} some have no work"
         yield Figure("idle", percent(answer.idle), note, key="idle")
     if answer.straggler_seconds:
         lost = human_seconds(answer.straggler_seconds)

@@ -57,7 +57,7 @@ def view(model: Model, name: str) -> Document:
         head            525 million
       FLOPs              57.9 GFLOP  a token, forward and backward, in sequences of 8,192
       keys and values       128 KiB  a token, all layers, in half precision
-      activations          6.63 MiB  a token in half precision, kernels unfused; a job's: sim run
+      activations          6.63 MiB  a token in half precision, kernels unfused; for a job: sim run
     """
     rows = [*_parameters(model), *_traffic(model)]
     notes = (Sentence(note, "note") for note in model.notes)
@@ -101,7 +101,7 @@ def _traffic(model: Model) -> Iterator[Cells]:
         held = sum(often * getattr(blocks[kind], "held", 0) for kind, often in row.items())
         if held:
             yield "states", human_bytes(_WIDTH * held), "a sequence, all layers, in half precision"
-    what = f"{of} in half precision, kernels unfused; a job's: sim run"
+    what = f"{of} in half precision, kernels unfused; for a job: sim run"
     yield "activations", human_bytes(kept), what
 
 

@@ -107,13 +107,11 @@ def _bill(network: Network) -> Cells:
 
 
 def _told(answer: Networks) -> str:
-    told = "hours: for the work of an hour on the first"
+    told = "hours: time for the work that the first network does in an hour"
     if answer.failure:
         failure = ", ".join(f"{key} = {value}" for key, value in answer.failure.items())
         share = percent(answer.failing)
-        within = (
-            f"lasts {share} of the time, in the hours" if answer.failing else "not in the hours"
-        )
+        within = f"in the hours for {share} of the time" if answer.failing else "not in the hours"
         told += f"; failure: {failure}, {within}"
     return f"{told}."
 
@@ -127,7 +125,7 @@ def _notes(answer: Networks) -> Iterator[str]:
             "hold for the bandwidth and radix of the file that states them"
         )
     if any(network.tokens_per_dollar_with_network for network in answer.networks):
-        yield "with network: its price is added to the rent, over price.network_years"
+        yield "with network: the rent, and the network's price written off over price.network_years"
     if any(network.tokens_per_dollar is None for network in answer.networks):
         yield 'a topology has no price; add --price "2 USD/h"'
     yield from answer.notes

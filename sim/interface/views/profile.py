@@ -29,7 +29,7 @@ def view(profile: Profile, name: str) -> Document:
     rows = predictions(profile)
     kinds, around = list(_kinds(rows)), [*_environment(profile.environment), *_host(profile)]
     classes, shapes = errors_by_class(profile, rows), errors_by_shape(profile)
-    long = f"Above {human_seconds(LONG)}, by shape: the device's file, and this profile kept out"
+    long = f"Errors above {human_seconds(LONG)} by shape, of the device's file and of this profile"
     return document(
         heading(profile, name),
         table(_provenance(profile)),

@@ -28,8 +28,8 @@ _UNKNOWN = Sentence("whether the job fits into memory is unknown: nothing in the
 
 
 def _told(fits: bool | None, title: str, *nodes: Node | None, line: str = "") -> Document:
-    """Return a document. Its title says if the job does not fit into memory, its last sentence if
-    that is unknown."""
+    """Return a document. If the job does not fit into memory, the title says so. If that is
+    unknown, the last sentence says so."""
     if fits is False:
         first = "does not fit into memory and would not run (see `sim run`); if it did: "
         title, line = first + title, line and first + line
@@ -60,8 +60,8 @@ def _checkpoints(goodput: Goodput) -> Iterator[str]:
     conduct, (best, share) = goodput.conduct, goodput.best
     if goodput.alone > 1:
         yield (
-            f"each of {goodput.alone:,} workers fails by itself and does "
-            f"{human_seconds(conduct.at_risk)} again; others have the weights, so that nothing "
+            f"each of {goodput.alone:,} workers fails by itself and repeats "
+            f"{human_seconds(conduct.at_risk)} of work; others have the weights, so no worker "
             "goes back to a checkpoint"
         )
         return
@@ -102,7 +102,7 @@ def _assumed(goodput: Goodput) -> Section | None:
     """Show the assumptions behind the answer."""
     if not goodput.assumed:
         return None
-    title = "Assumed (--failures TABLE and --set recovery.KEY=VALUE say otherwise):"
+    title = "Assumed (--failures TABLE and --set recovery.KEY=VALUE change this):"
     return section(title, *(Sentence(f"  {said}") for said in goodput.assumed))
 
 
@@ -152,7 +152,7 @@ def _counted(inputs: Inputs | None) -> str:
 
 
 def rent(cost: TrainingCost, inputs: Inputs | None) -> str:
-    """Return, after a comma, the dollars, the dollars a million tokens and the price's source."""
+    """Return ", " and the dollars, the dollars for a million tokens and the source of the price."""
     if cost.dollars is None:
         return ""
     each = cost.dollars_per_million_tokens or 0.0

@@ -47,8 +47,8 @@ def view(search: SearchResult) -> Document:
 
 def _table(search: SearchResult) -> tuple[list[Cells], Cells]:
     """Return the rows of layouts and their head. Columns are the choices that differ from plain
-    data parallelism, then figures. Layouts of equal time and memory share the row of the
-    simplest."""
+    data parallelism, then figures. Layouts of equal time and memory share a row, which shows the
+    simplest of them."""
     first, rows = search.recommended, dict[tuple[float, float], Layout]()
     for layout in sorted(search.best, key=lambda own: score(own.plan)):
         rows.setdefault((float(f"{layout.step_time:.9g}"), layout.memory), layout)
@@ -75,8 +75,8 @@ _PLAIN = {"schedule": "1f1b", "layers": "even", "sequence_parallel": "no", "dp_r
 
 
 def _plain(name: str, plain: Mapping[str, str], stack: Stack) -> str:
-    """Return the word of a choice that need not be shown: the default, or plain data
-    parallelism's."""
+    """Return the word of a choice that need not be shown: the stack's default, or the value in
+    plain data parallelism."""
     given = {**_PLAIN, "dispatcher": stack.dispatcher, "context": stack.context}
     return given.get(name, plain.get(name, ""))
 
@@ -114,7 +114,8 @@ def _beside(search: SearchResult, quicker: Result) -> str:
 
 
 def _left_out(search: SearchResult) -> Iterator[str]:
-    """Say which values were not tried. Meshes have values that no layout among the best has."""
+    """Say which values were not tried. All meshes are asked: a mesh may have values that no layout
+    among the best has."""
     sizes = meshes(search.space, Pruned())
     asked, lacking = not_tried(search.space, [*sizes, *(own.plan for own in search.layouts)])
     if lacking:
@@ -148,8 +149,8 @@ def _sure(search: SearchResult) -> Iterator[Sentence]:
         yield Sentence(
             f"Of {alike} or more layouts that cannot be told apart it is the simplest{roomy}: it "
             f"has the fewest features beyond data parallelism and ZeRO-1{lead}. "
-            f"Measured layouts of a job say which of two is faster ({100 * level:.0f} % sure) "
-            f"where the other takes {told_apart(apart):.1%} longer."
+            f"By measured layouts, the faster of two layouts is known ({100 * level:.0f} % sure) "
+            f"if the other takes {told_apart(apart):.1%} longer."
         )
 
 

@@ -22,7 +22,7 @@ from sim.jobs.sharing.worker_counts import WorkerCount, WorkerCounts
 from sim.results import likely
 from sim.results.formatting import Cells, count, loss
 
-_BINS = 12  # rows of the histogram, at most
+_BINS = 12  # the most rows of the histogram
 _LINKS = 5  # links that are shown, the busiest
 
 _HEAD = ("workers", "GPUs", "batch", "samples", "time", "cost", "gain")
@@ -82,8 +82,8 @@ def _figures(outcome: Outcome) -> Iterator[Figure]:
 
 
 def _lost(seconds: float) -> Figure:
-    """Return the time lost against the same work with no stragglers. The loss may be negative, as
-    the messages of workers that are out of step collide less."""
+    """Return the time lost against a run of the same work without stragglers. It may be negative:
+    messages of workers that are out of step collide less."""
     shown = human_seconds(abs(seconds))
     if seconds < 0.0:
         return Figure("gained by stragglers", shown, "messages collide less")

@@ -84,8 +84,8 @@ def _left_out(tables: Sequence[ValidatedTable]) -> Section | None:
 
 
 def _summaries(tables: Sequence[ValidatedTable]) -> Section:
-    """Show a row for each table, and a mean if there are several. Regret (the cost of the layout
-    that is ranked first) is shown if any table has it."""
+    """Show a row for each table, and a mean if there are several. Regret, the cost of choosing the
+    layout that is ranked first, is shown if any table has it."""
     shown = [summary(view) for table in tables for view in table.views]
     titles = {
         key: title

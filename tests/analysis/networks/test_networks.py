@@ -71,7 +71,7 @@ def test_rows_have_the_names_of_topologies_and_say_what_a_failure_costs(tmp_path
     page = str(found)
     assert "while it fails" in page
     assert "of 25.0 % of the time" in page
-    assert "lasts 25.0 % of the time, in the hours" in page
+    assert "in the hours for 25.0 % of the time" in page
 
 
 def test_a_failure_makes_no_network_faster(answer: Networks) -> None:

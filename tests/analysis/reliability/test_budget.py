@@ -230,7 +230,7 @@ def test_a_recording_has_no_replicas_to_add_for_a_deadline() -> None:
         (("--price", "2.5"), "--price: '2.5' has no unit; write it like '2.5 USD/h'"),
         (("--failures", "nosuch"), "no table of failures named 'nosuch'"),
         (("--deadline", "soon"), "write it like '3 weeks'"),
-        (("--deadline", "3 weeks", "--goodput", "0.9"), "is what --failures tells"),
+        (("--deadline", "3 weeks", "--goodput", "0.9"), "follows from --failures"),
         (("--deadline", "3 weeks", "--set", "recovery.restart=10 min"), "add --failures"),
     ],
 )

@@ -173,7 +173,7 @@ def test_a_checkpoint_is_the_folder_of_its_config(model: str, told: str) -> None
 
 
 def test_a_job_without_a_loop_is_not_written_as_one() -> None:
-    with pytest.raises(InputError, match="this is none"):
+    with pytest.raises(InputError, match="this scenario is none"):
         written("verl", kind.set_up(kind.load("gpt2-one-gpu")), 8)
 
 

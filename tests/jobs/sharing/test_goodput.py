@@ -99,7 +99,7 @@ def test_who_fails_alone(scenario, settings, alone):
 
 def test_the_text_says_what_is_done_again():
     said = str(over_days(paced("easgd"), GPU))
-    assert "each of 8 workers fails by itself and does" in said
+    assert "each of 8 workers fails by itself and repeats" in said
     assert "effective training time needs" not in said
 
 

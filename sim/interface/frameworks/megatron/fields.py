@@ -52,8 +52,8 @@ class Sections:
     """The sections of a framework's config that hold Megatron-Core's fields.
 
     `reads` has patterns of section names; a field in a later section wins. `writes` gives the
-    section for an argument; the default is `model`. `precision` is the key of the precision's name.
-    If `names_all`, that name also tells the fp8 or fp4 recipe.
+    section for an argument; the default is `model`. `precision` is the key whose value is the name
+    of a precision. If `names_all`, that name also tells the fp8 or fp4 recipe.
     """
 
     model: str

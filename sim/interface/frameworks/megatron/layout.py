@@ -67,8 +67,8 @@ def completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
 
 
 def _group(stages: int, keys: Keys, ranks: int) -> int:
-    """Return the microbatches in a group of the interleaved schedule. Megatron-LM takes as many as
-    there are stages unless it is told (megatron/core/model_parallel_config.py)."""
+    """Return the microbatches in a group of the interleaved schedule. By default Megatron-LM takes
+    as many microbatches as there are stages (megatron/core/model_parallel_config.py)."""
     microbatches = keys.get("plan.global_batch", 1) // (keys.get("plan.microbatch", 1) * ranks)
     return group_size(stages, max(microbatches, stages))
 

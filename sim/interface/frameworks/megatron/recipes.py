@@ -30,8 +30,8 @@ from sim.interface.frameworks.megatron.layout import LAYOUT, SEARCH, completed
 from sim.interface.frameworks.megatron.model import MODEL
 from sim.interface.frameworks.megatron.table import RECIPES
 
-# Models by the first part of a recipe's name (llama3_8b_pretrain_config) or of a config class's
-# (Llama3Config8B).
+# Models by the first part of a recipe's name (llama3_8b_pretrain_config), or of the name of a
+# config class (Llama3Config8B).
 _MODELS = {
     "llama2_7b": "llama2-7b",
     "llama2_70b": "llama2-70b",
