@@ -48,15 +48,15 @@ def units(stages: int, chunks: int, limit: int) -> Costs:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The order of each stage, and when it starts its first pass and ends its last one (s)."""
+    """The order of each stage, and when it starts its first pass and ends its last pass (s)."""
 
     orders: tuple[Order, ...]
     starts: tuple[float, ...]
     ends: tuple[float, ...]
 
     def seconds(self, *, apart: bool) -> float:
-        """Return the seconds of a step. It ends with the last stage; if stages end `apart`, it is
-        the longest time of a stage, counted from the stage's own first pass."""
+        """Return the seconds of a step, which ends with the last stage. If stages end `apart`, they
+        are the longest time of a stage, counted from the stage's own first pass."""
         starts = self.starts if apart else (0.0,) * len(self.starts)
         return max(end - start for start, end in zip(starts, self.ends, strict=True))
 

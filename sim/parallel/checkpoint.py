@@ -23,8 +23,8 @@ class Checkpoints(Checked):
     """A checkpoint is written every `steps` steps.
 
     If `storage` gives a bandwidth, training stops until all bytes are written. Otherwise
-    checkpoints are traffic on the links to the topology's storage. `writers` are "all" ranks, each
-    with a share, the ranks of one "replica", or the "first" rank, which gathers everything.
+    checkpoints are traffic on the links to the topology's storage. `writers` are "all" ranks (each
+    writes a share), the ranks of one "replica", or the "first" rank, which gathers everything.
     `asynchronous` checkpoints stop training only for the copy to the hosts' memory, and are written
     beside the next steps. A `copy` stays in the memory of the rank's own "host", for faults that
     break no node, or also in the memory of a "peer".

@@ -19,7 +19,7 @@ from sim.parallel.plan import Plan
 def chunks_of(
     model: Model, stack: Stack, plan: Plan, device: Device
 ) -> tuple[tuple[Chunk, ...], ...]:
-    """Return the chunks of each stage. Raises `InputError` if the layers cannot be spread so."""
+    """Return the chunks of each stage. Raises `InputError` if the layers do not fit into them."""
     layers = _layers(model, stack, plan, device)
     if plan.pp == 1:
         return (_stage(model, plan, [(model.row, 0)]),)
@@ -35,7 +35,7 @@ def chunks_of(
 
 
 def _layers(model: Model, stack: Stack, plan: Plan, device: Device) -> tuple[int, ...]:
-    """Return the number of layers of each piece: equal numbers if nothing asks for others."""
+    """Return the number of layers of each piece: equal unless plan or stack say otherwise."""
     counted = plan.account_for_embedding_in_pipeline_split
     counted = counted or plan.account_for_loss_in_pipeline_split
     usual = model.alike and stack.balance == "even" and not counted

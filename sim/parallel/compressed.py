@@ -1,7 +1,7 @@
 """Gradients compressed before they are summed over replicas, as DDP's communication hooks do it.
 
 Codes that an all-reduce can add are all-reduced (PowerSGD's two factors one after the other: Vogels
-et al. 2019, algorithm 1; torch's powerSGD_hook.py); `Compression.sums` says how others are summed.
+et al. 2019, algorithm 1; torch's powerSGD_hook.py); `Compression.sums` has the sums of other codes.
 The code of a bucket is computed after the bucket's backward pass, and decoded before the optimizer.
 
 If ZeRO shards gradients, they are scattered in full precision. Each rank's share is then encoded
@@ -47,7 +47,7 @@ def summed(
 
 
 def _together(calls: Iterable[Collective]) -> tuple[Collective, ...]:
-    """Merge collectives that differ only in bytes, such as those of weights of two formats."""
+    """Merge collectives that differ only in bytes, such as gathers of two formats of weights."""
     sizes: defaultdict[Collective, float] = defaultdict(float)
     for call in calls:
         sizes[replace(call, bytes=0.0)] += call.bytes

@@ -283,7 +283,7 @@ def by_units(job: Job, parameters: Parameters, variant: PassVariant) -> bool:
 
 
 def tells_first(job: Job, parameters: Parameters) -> bool:
-    """Whether a chunk's first forward pass differs from the others."""
+    """Whether a chunk's first forward pass differs from its other forward passes."""
     if not (sharded(job, parameters) or job.plan.offload.parameters):
         return False
     return job.overlaps_gather if job.plan.zero < 3 else held_all_step(job)

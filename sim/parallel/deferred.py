@@ -51,7 +51,7 @@ def check_deferred(job: Job, where: str) -> None:
             f"with schedule {plan.pipeline!r}, which places weight gradients itself",
             "set schedule = '1f1b'",
         ),
-        (plan.lora is not None, "with adapters, beside which the head is frozen", "leave lora out"),
+        (plan.lora is not None, "with adapters, as the head is then frozen", "leave lora out"),
     )
     for fault, what, remedy in faults:
         if fault:

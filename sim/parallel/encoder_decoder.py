@@ -1,7 +1,7 @@
 """Encoder and decoder in a pipeline, as Megatron-LM runs them.
 
-Every layer of the decoder reads the encoder's result. So stages of the decoder hand the result on
-beside their activations, and its gradients back (megatron/core/pipeline_parallel/schedules.py,
+Every layer of the decoder reads the encoder's result. So stages of the decoder hand on the result
+beside their activations, and hand back its gradients (megatron/core/pipeline_parallel/schedules.py,
 `get_tensor_shapes`: both tensors after the split). A stage may hold layers of both.
 """
 

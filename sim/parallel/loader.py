@@ -39,10 +39,10 @@ class Loader(Checked):
     A sample has `read` bytes in the storage, which take `operations` storage operations, and
     `copied` bytes on the device (by default as many as `read`). A replica has `workers`, each of
     which makes `rate` samples a second if it never waits for storage (None: no limit). The samples
-    of `prefetch` steps may be ready or in work; with 0 a step waits until its own samples are read.
-    With `decoding` on the device, each device decodes `device_rate` samples a second between two
-    steps. The ranks of a replica's first stage share its samples and its workers. With `every_rank`
-    each of these ranks reads all samples, with `workers` of its own.
+    of `prefetch` steps may be ready or in progress; with 0 a step waits until its own samples are
+    read. With `decoding` on the device, each device decodes `device_rate` samples a second between
+    two steps. The ranks of a replica's first stage share its samples and its workers. With
+    `every_rank` each of these ranks reads all samples, with `workers` of its own.
     """
 
     read: Annotated[float, Unit("B")]
@@ -80,7 +80,7 @@ class Loader(Checked):
             if host.cores:
                 amounts["cores"] = each
                 if host.cores <= topology.gpus_per_node:
-                    fault = f"has a loader, but all {host.cores} cores of the host are its devices'"
+                    fault = f"has a loader, but all {host.cores} host cores serve the devices"
                     raise InputError(where, fault, "set host.cores")
         return Loading(
             loader=self,

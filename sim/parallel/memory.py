@@ -42,7 +42,7 @@ class Memory:
         return self.total + self.fragmented
 
     def fits(self, capacity: float) -> bool:
-        """Whether a device offers enough: `capacity` is its memory less context and NCCL."""
+        """Whether a device offers enough: `capacity` excludes CUDA's context and NCCL."""
         return self.reserved <= capacity
 
 

@@ -3,7 +3,7 @@
 The coordinates of rank r are the mixed-radix digits of r, the first axis varying fastest (as in
 Megatron-LM's `RankGenerator`). With the order "tp-cp-dp-pp", tensor-parallel peers are neighbours
 and pipeline stages lie farthest apart. Everything here is arithmetic on one rank; a mesh of 65,536
-ranks costs no more than one of eight.
+ranks costs as much as a mesh of eight.
 
 If a model has experts, the ranks of a stage have two layouts: one of attention (tp, cp, dp) and one
 of experts (etp, ep, and the remaining data parallelism). Both write a rank's number in mixed
@@ -166,7 +166,7 @@ def layouts(sizes: Sizes, experts: Sizes) -> Layouts:
 
 
 def _digits(axis: str, ranks: int, size: int, bounds: list[int]) -> Iterator[int]:
-    """Yield the digits of an axis of `size` above `ranks` ranks, cut at the bounds inside it."""
+    """Yield the digits of an axis of `size` with stride `ranks`, cut at the bounds inside it."""
     end = ranks * size
     for bound in bounds:
         if not ranks < bound < end:

@@ -58,8 +58,8 @@ ON_DEVICE = Offload()
 
 
 def with_checkpoints(offload: Offload, checkpointing: Checkpointing, recompute: Names) -> Offload:
-    """Return the offload, with all activations if the stack keeps the inputs of layers that run
-    again as a whole on the host (`Checkpointing.on_host`)."""
+    """Return the offload. It holds all activations if the stack keeps them on the host for layers
+    that run again as a whole (`Checkpointing.on_host`)."""
     if not (checkpointing.on_host and recompute in (FULL, (FULL,))):
         return offload
     return replace(offload, activations=1.0)
@@ -84,7 +84,7 @@ class Plan(Checked):
     the number of replicas of each group of `dp` ranks; ZeRO does not shard over them (hybrid
     sharding). `axes` holds the sizes of further axes. Experts have a separate layout on the ranks
     of a stage: `etp` neighbours share each expert, and `ep` groups of them share the experts of a
-    layer. Three keys replace the stack's ways with experts. `dispatcher` is how tokens reach
+    layer. Three keys override how the stack treats experts. `dispatcher` is how tokens reach
     experts. `overlap_experts` runs the all-to-alls of tokens beside passes of other microbatches,
     for which each stage is one forward pass ahead (false: passes never overlap, even if a schedule
     such as DualPipe pairs them). `overlap_shared` runs the all-to-alls beside the layer's own
@@ -93,8 +93,8 @@ class Plan(Checked):
     (`sim.model.context_parallel`); by default as the stack does. An axis `ulysses` divides the
     sequence in addition to `cp`, by an exchange for heads. `schedule` is a name of
     `sim.parallel.schedule`, or a CSV of actions. For a schedule that searches an order,
-    `schedule_memory` limits activations, in units of 1F1B's. A step's microbatches go through the
-    pipeline in `drains` groups, and the pipeline drains after each (a trainer with
+    `schedule_memory` limits activations, in multiples of 1F1B's. A step's microbatches go through
+    the pipeline in `drains` groups, and the pipeline drains after each (a trainer with
     torch.distributed.pipelining drains in every micro-step). `layers` gives the transformer layers
     of each pipeline stage (with several chunks a stage, of each chunk in the order of the model);
     by default they are split evenly, or as the stack does. `zero` is the ZeRO stage (Rajbhandari et

@@ -38,8 +38,8 @@ class Entry:
     and `least` the least number of microbatches. Groups must divide the number of microbatches,
     unless the last group may be `uneven`. `bubble` is the closed form of the bubble, for whole
     groups and at least as many microbatches as stages, and for I = W = F if the schedule splits the
-    backward pass. `searched` looks for an order for the times of passes and messages and a number
-    of microbatches; `order` is used while these times are unknown. If the pipeline does not drain
+    backward pass. `searched` finds an order for given times of passes and messages and a number of
+    microbatches; `order` is used while the times are unknown. If the pipeline does not drain
     between steps, `versions` gives the number v of versions of its weights that a stage keeps, for
     (stage, stages, microbatches). The last gradients of a step are then v - 1 updates late.
     `exchange` is how the schedule's runtime hands over activations (`sim.program.program`), if it

@@ -1,4 +1,4 @@
-"""Kernels in a row become segments: device time, host time, and how far the host must lead."""
+"""Kernels in a row become segments: device time, host time, lead (`sim.program.durations`)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -28,7 +28,7 @@ from sim.program.schedule import Schedule
 
 
 def training_step(job: Job, schedule: Schedule | None = None) -> Program:
-    """Return the program of one optimizer step, by the plan's schedule unless another is given."""
+    """Return the program of one optimizer step, by the plan's or another given schedule."""
     schedule = schedule or job.order or job.plan.passes()
     program = Program(
         mesh=job.plan.mesh,
@@ -48,8 +48,8 @@ def training_step(job: Job, schedule: Schedule | None = None) -> Program:
 
 
 def _alone(job: Job, schedule: Schedule) -> bool:
-    """Whether a stage updates its weights without waiting for others. It then takes the norm of its
-    own gradients alone."""
+    """Whether a stage updates its weights without waiting for other stages. It then takes the norm
+    of its own gradients alone."""
     return schedule.steps > 1 or _apart(job, schedule.splits_backward)
 
 
@@ -155,7 +155,7 @@ def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
         done += compressed.decoded(job, blocks, data.DRAINED)
     done += _sum_copies(job, stage)
     done += _tie_embeddings(job, stage)
-    # All ranks agree on the norm for clipping, or without clipping on fp16's overflows.
+    # All ranks agree on the norm (for clipping), or on fp16's overflows (without clipping).
     agreed = _norm(job, alone=alone) if stack.clip or plan.precision == "fp16" else ()
     done.append(Communicate(name="norm", calls=agreed, after=data.DRAINED))
     copied = gathered_copies(job, stage)

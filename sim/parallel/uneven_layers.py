@@ -1,4 +1,4 @@
-"""How many layers each chunk holds where an even split is not asked for or leaves a remainder."""
+"""How many layers each chunk holds if the split is not even, or an even split has a remainder."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from sim.program.operations import Segment
 
 def layers_of(model: Model, stack: Stack, plan: Plan, device: Device) -> Split:
     """Return the number of layers of each piece, as the plan or the stack asks. Raises `InputError`
-    if the layers cannot be spread so."""
+    if this is impossible."""
     stages, chunks = plan.pp, plan.cuts // plan.pp
     if model.alike:
         return _layers(model, stack, stages, chunks, _balance(model, stack, plan))
@@ -27,7 +27,7 @@ def layers_of(model: Model, stack: Stack, plan: Plan, device: Device) -> Split:
 
 def balanced(model: Model, stack: Stack, stages: int, chunks: int) -> Split:
     """Return the number of layers of each chunk that makes the costliest chunk cheapest, embedding
-    and head included. Raises `InputError` if the layers cannot be spread so."""
+    and head included. Raises `InputError` if this is impossible."""
     return _layers(model, stack, stages, chunks, "cost")
 
 

@@ -179,7 +179,7 @@ def test_waiting_for_the_first_byte_keeps_workers_busy_and_no_core() -> None:
     [
         ({"loader.read": "0 B"}, "read.* positive"),
         (SMALL | {"loader.decoding": "device"}, "belong together"),
-        (SMALL | {"host.cores": 8, "loader.rate": 1}, "all 8 cores of the host are its devices'"),
+        (SMALL | {"host.cores": 8, "loader.rate": 1}, "all 8 host cores serve the devices"),
         (SMALL | {"storage.kind": "nvme"}, "drives are the hosts' own"),
     ],
 )

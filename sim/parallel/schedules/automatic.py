@@ -23,7 +23,7 @@ from sim.program.schedule import Order, Schedule, in_loops
 
 Ahead = tuple[int, ...]  # forward passes of each stage before its first input gradient
 
-_PATIENCE = (1.0, 0.5, 0.01)  # least waits that are filled, in times of a weight gradient
+_PATIENCE = (1.0, 0.5, 0.01)  # least waits that are filled, in multiples of a weight gradient
 _SHORT = 4  # microbatches per stage in the steps on which orders are tried
 _EFFORT = 400_000  # passes in all orders that are tried for each patience
 

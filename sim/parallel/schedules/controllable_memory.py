@@ -87,14 +87,14 @@ def _in_order(block: Block, microbatches: int) -> Order:
 
 
 def _half_bubble(stages: int, microbatches: int, chunks: int) -> float:
-    """Return the bubble's share: it takes 3 (p-1) F, F less if p is odd; the rest takes 6 m F."""
+    """Return the bubble's share: 3 (p-1) F (F less if p is odd), besides passes of 6 m F."""
     bubble = 3 * (stages - 1) - (stages % 2 and stages > 1)
     return bubble / (_PERIOD * microbatches + bubble)
 
 
 def _least_bubble(stages: int, microbatches: int, chunks: int) -> float:
-    """Return the bubble's share: it takes 4 (p-1) F, F more if 3 divides p, else F less; the rest
-    takes 6 m F."""
+    """Return the bubble's share: 4 (p-1) F (F more if 3 divides p, else F less), besides passes of
+    6 m F."""
     bubble = 4 * (stages - 1) + (-1 if stages % 3 else 1) if stages > 1 else 0
     return bubble / (_PERIOD * microbatches + bubble)
 

@@ -18,7 +18,7 @@ from sim.program.schedule import Order, Schedule, in_loops
 
 
 def naive(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
-    """A microbatch goes all the way forward and back before the next one starts."""
+    """A microbatch goes all the way forward and back before the next microbatch starts."""
     order = tuple(Action(kind, i) for i in range(microbatches) for kind in ("F", "B"))
     return Schedule((order,) * stages, in_loops(stages, chunks), "naive")
 
@@ -93,7 +93,7 @@ def group_size(stages: int, microbatches: int) -> int:
 
 
 def looped_bfs(stages: int, microbatches: int, chunks: int) -> Schedule:
-    """Breadth first: all microbatches through a chunk before any goes through the next one.
+    """Breadth first: all microbatches go through a chunk before any goes through the next chunk.
 
     Backward passes take the microbatches in reverse, as PyTorch's `ScheduleLoopedBFS` does.
     """
