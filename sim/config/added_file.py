@@ -2,14 +2,16 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import TypeVar
 
 from sim.config import reads
 from sim.config.errors import InputError
-from sim.config.plugins import ADDED
+from sim.config.plugins import ADDED, is_added
 
 Answer = TypeVar("Answer")
 
@@ -49,6 +51,25 @@ def added() -> dict[Path, bytes]:
     """The text of each file that was added by itself, and of each file that it imports from its
     folder."""
     return {file: text for texts in ADDED.values() for file, text in texts.items()}
+
+
+@contextmanager
+def blaming(module: str) -> Iterator[None]:
+    """Within the block, an error in a line of a user's module, or of a file that was added, becomes
+    an `InputError` that names the line."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, InputError) or not is_added(module):
+            raise
+        own = {Path(sys.modules[module].__file__ or "").resolve(), *added()}
+        causes = (error.__cause__ or error, error)
+        frames = [frame for cause in causes for frame in reversed(extract_tb(cause.__traceback__))]
+        for frame in frames:
+            if (file := Path(frame.filename).resolve()) in own:
+                fault = f"fails in line {frame.lineno}: {type(error).__name__}: {error}"
+                raise InputError(str(file), fault.splitlines()[0], "mend the file") from error
+        raise
 
 
 def _executed(module: ModuleType, place: Path) -> dict[Path, bytes]:

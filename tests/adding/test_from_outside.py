@@ -100,6 +100,10 @@ def test_a_page_runs_no_method_of_a_file_that_it_may_not_read(tmp_path: Path) ->
             f"{HEAD}    method: str = 'gossip'\n    def start(self, pool): ...",
             "the method 'gossip' is there already; give it another name",
         ),
+        (
+            f"{HEAD}    method: str = 'torn'\n    def start(self, pool): pool.trian(1)",
+            "fails in line 7: AttributeError: 'WorkerPool' object has no attribute 'trian'",
+        ),
     ],
 )
 def test_a_file_without_a_method_is_a_line(tmp_path: Path, text: str, said: str) -> None:

@@ -11,6 +11,7 @@ from math import inf
 
 import numpy as np
 
+from sim.config.added_file import blaming
 from sim.config.errors import InputError
 from sim.engine.play import Engine
 from sim.hardware.cluster.network import Link
@@ -39,7 +40,8 @@ def set_up(
 ) -> SharingSetup:
     """The workers on their machine. `task`, an object or a Python file that makes it, replaces the
     scenario's task; `brief` keeps no spans for pictures. Raises `InputError`."""
-    return from_scenario(scenario, task=task, keep_spans=0 if brief else KEEP_SPANS)
+    with blaming(type(scenario.sharing).__module__):
+        return from_scenario(scenario, task=task, keep_spans=0 if brief else KEEP_SPANS)
 
 
 def answer(setup: SharingSetup, *, engine: Engine = "auto", unfold: bool = False) -> Outcome:
@@ -48,7 +50,9 @@ def answer(setup: SharingSetup, *, engine: Engine = "auto", unfold: bool = False
     why = "workers that share updates are played on the clock, every one by itself"
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
-    with np.errstate(over="ignore", invalid="ignore"):  # the outcome names divergence
+    module = type(setup.plan).__module__
+    # The outcome names divergence.
+    with blaming(module), np.errstate(over="ignore", invalid="ignore"):
         pool = run(setup)
         healthy = None
         if not setup.is_healthy and pool.record.samples:

@@ -14,7 +14,7 @@ from sim.config.errors import InputError
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.mailboxes import Mailboxes
-from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker import Worker, activity
 from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.program.causes import NEIGHBOURS
 
@@ -40,6 +40,7 @@ class LocalPeriods:
             yield from self.worker.local_step(self.worker.steps)
 
 
+@activity
 def receive_all(worker: Worker, mailboxes: Mailboxes, peers: Sequence[int], key: int) -> Process:
     """Receive the messages of `peers`, by rank; workers that are gone send nothing."""
     received: dict[int, Vector] = {}
@@ -51,6 +52,7 @@ def receive_all(worker: Worker, mailboxes: Mailboxes, peers: Sequence[int], key:
     return received
 
 
+@activity
 def receive(worker: Worker, mailboxes: Mailboxes, source: int, key: int) -> Process:
     """Receive a message; return its value, None where its sender is gone."""
     arrival = mailboxes.receive(source, worker.rank, key)

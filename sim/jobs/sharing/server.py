@@ -10,7 +10,7 @@ from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.merging import Merging, SharedWeights
 from sim.jobs.sharing.tables import Recovery
 from sim.jobs.sharing.update_record import UpdateRecord
-from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker import Worker, activity
 from sim.program.causes import PULL, PUSH, SERVER
 
 
@@ -55,6 +55,7 @@ class Server(SharedWeights):
         self._checkpoint = (0, self.weights)
         self._free = 0.0
 
+    @activity
     def push(self, worker: Worker) -> Process:
         """Send a worker's update to all shards, then wait until they have merged it."""
         if self.away > 0.0:
@@ -105,6 +106,7 @@ class Server(SharedWeights):
         self._free = max(self._free, self.cluster.now) + self.shards.seconds(size)
         return self.cluster.sleep(self._free - self.cluster.now)
 
+    @activity
     def pull(self, worker: Worker) -> Process:
         """Bring the present weights to a worker, which goes on with them."""
         weights, version = yield from self.fetch(worker)
@@ -112,6 +114,7 @@ class Server(SharedWeights):
             yield from worker.optimizer_pass()
         worker.take(weights, version)
 
+    @activity
     def fetch(self, worker: Worker) -> Process:
         """Send the present weights to a worker; return the weights and their version."""
         if self.away > 0.0:

@@ -2,11 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from functools import wraps
+from inspect import GEN_CREATED, getgeneratorstate
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from sim.collectives.compression import Compression
+from sim.config.errors import InputError
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
 from sim.jobs.sharing.barrier import Exchange
 from sim.jobs.sharing.learning.optimizers import Optimizer
@@ -30,6 +33,27 @@ EVERYTHING = slice(None)  # all elements of the weights
 
 class WorkerLost(Exception):  # noqa: N818  a simulated event, not an error
     """A worker has failed and will not come back."""
+
+
+Activity = TypeVar("Activity", bound=Callable[..., Process])
+
+
+def activity(method: Activity) -> Activity:
+    """Marks a method of a worker, or a function whose argument after `self` or first is the worker,
+    as a part of the worker's process. Raises `InputError` in the next such call if `yield from` was
+    forgotten, so that the part has not begun."""
+
+    @wraps(method)
+    def called(*args: Any, **kwargs: Any) -> Process:
+        worker = args[0] if isinstance(args[0], Worker) else args[1]
+        before: Any = worker.part
+        if before is not None and getgeneratorstate(before) == GEN_CREATED:
+            fault = f"{before.__qualname__} was called, but it has not run"
+            raise InputError("sharing", fault, "write `yield from` before the call")
+        worker.part = method(*args, **kwargs)
+        return worker.part
+
+    return cast(Activity, called)
 
 
 class Worker:
@@ -78,11 +102,13 @@ class Worker:
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
         self._activity: tuple[Cause, float, Event] | None = None  # cause, begin (s), end
+        self.part: Process | None = None  # of its process, the last that was called
         self.ended = 0.0
         self.lost = False
 
     # Activities of a worker.
 
+    @activity
     def compute(self, step: int) -> Process:
         """Run forward and backward of a step and add up the gradients of the worker's GPUs; return
         the gradient at the weights that the worker had at the start."""
@@ -90,6 +116,7 @@ class Worker:
         yield from self._collective_inside("all_reduce", self.workload.bytes)
         return gradient
 
+    @activity
     def passes(self, step: int) -> Process:
         """Run forward and backward without adding up the GPUs' gradients, for methods that reduce
         the gradients of all GPUs of all workers at once."""
@@ -100,40 +127,48 @@ class Worker:
         self.steps += 1
         return gradient
 
+    @activity
     def forward(self, step: int, layer: TimedLayer) -> Process:
         """Run the forward pass of some layers."""
         seconds = yield from self._survive(layer.forward * self.slowdown(step))
         yield from self._execute(step, seconds, 0.0)
 
+    @activity
     def backward(self, step: int, layer: TimedLayer) -> Process:
         """Run the backward pass of some layers."""
         seconds = yield from self._survive(layer.backward * self.slowdown(step))
         yield from self._execute(step, seconds, 1.0)
 
+    @activity
     def apply(self, gradient: Vector) -> Process:
         """Step the worker's weights with its own optimizer."""
         yield from self.optimizer_pass()
         self.weights, self.state = self.optimizer.step(self.weights, gradient, self.state)
 
+    @activity
     def optimizer_pass(self, share: float = 1.0) -> Process:
         """Spend the time of the optimizer's step on a share of the weights, without arithmetic."""
         yield from self._busy(share * self.workload.optimizer, "optimizer", OPTIMIZER)
 
+    @activity
     def local_steps(self, round_number: int, period: int) -> Process:
         """Make a round of `period` steps on the worker's own weights."""
         for step in range(round_number * period, (round_number + 1) * period):
             yield from self.local_step(step)
 
+    @activity
     def local_step(self, step: int) -> Process:
         """Make a step on the worker's own weights."""
         gradient = yield from self.compute(step)
         yield from self.apply(gradient)
 
+    @activity
     def encode(self, vector: Vector, step: int) -> Process:
         """Compress a message; returns the values that its receiver will read."""
         yield from self.encode_part(1.0)
         return self.compressed(vector, step)
 
+    @activity
     def encode_part(self, share: float) -> Process:
         """Spend the time of compressing a share of an update, without arithmetic: the longer of
         moving its bytes and launching its kernels."""
@@ -141,6 +176,7 @@ class Worker:
         launched = self.compression.kernels * self.workload.launch
         yield from self._busy(max(moved / self.memory_bandwidth, launched), "encode", COMPRESSION)
 
+    @activity
     def decode(self, messages: int = 1, share: float = 1.0) -> Process:
         """Spend the time of decoding `messages` compressed updates, or this share of each."""
         moved = self.compression.decode_bytes(share * self.elements, messages)
@@ -154,6 +190,7 @@ class Worker:
         sent, self.error[elements] = self.compression.encode(vector, error, seed, of)
         return sent
 
+    @activity
     def wait(self, event: Event, cause: Cause = WAITING, name: str = "") -> Process:
         """Wait for an event; return its value. With a name the wait is recorded as a span."""
         start = self.cluster.now
@@ -162,6 +199,7 @@ class Worker:
             self.note(name, cause, start)
         return value
 
+    @activity
     def exchange(self, exchange: Exchange, name: str = "", cause: Cause = DATA) -> Process:
         """Wait for the other workers and for the bytes; return the result of the exchange."""
         start = self.cluster.now

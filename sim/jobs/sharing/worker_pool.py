@@ -3,6 +3,7 @@
 `Clocks` count the steps of every worker, for stale synchronous training (Ho et al. 2013).
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -116,7 +117,7 @@ class WorkerPool:
         """Run until there are enough samples, no worker is left, or the time is over."""
         over = self.record.enough if self.until is None else self.cluster.sleep(self.until)
         began = monotonic()
-        while not self.cluster.run(over, _LOOK):
+        while not self._advance(over):
             self._refuse_endless(monotonic() - began)
         if self.end <= 0.0:
             fault = "no update was recorded: workers wait for messages that nobody sends"
@@ -124,6 +125,23 @@ class WorkerPool:
         if self.record.updates and not any(worker.steps for worker in self.workers):
             fault = "updates were recorded, but no worker has computed a step"
             raise InputError("sharing", fault, "write `yield from` before a worker's activities")
+
+    def _advance(self, over: Event) -> bool:
+        """Let the next events happen. Raises `InputError` if a worker waits for what is no event,
+        such as a call without `yield from`."""
+        try:
+            return self.cluster.run(over, _LOOK)
+        except RuntimeError as error:
+            if not (
+                found := re.search(
+                    r'Invalid yield value "<?(?:generator object )?(\S+)', f"{error}"
+                )
+            ):
+                raise
+            fault = f"a worker yields {found[1]}, which is no event"
+            raise InputError(
+                "sharing", fault, "write `yield from` before a part of its process"
+            ) from error
 
     def _refuse_endless(self, taken: float) -> None:
         """Raise `InputError` where workers compute without end and no update is recorded."""

@@ -286,10 +286,20 @@ def _steps_alone(pool: Any, worker: Any) -> Any:
 
 
 def _updates_alone(pool: Any, worker: Any) -> Any:
-    for number in count():
-        worker.local_steps(number, 1)  # without `yield from` it never runs
-        yield from worker.wait(pool.cluster.sleep(0.1))
+    for _ in count():
+        yield pool.cluster.sleep(0.1)
         pool.record.update(0, worker.workload.batch, pool.average)
+
+
+def _gradients_alone(pool: Any, worker: Any) -> Any:
+    for step in count():
+        gradient = yield from worker.compute(step)
+        worker.apply(gradient)  # without `yield from` it never runs
+        pool.record.update(0, worker.workload.batch, pool.average)
+
+
+def _calls_alone(pool: Any, worker: Any) -> Any:
+    yield worker.compute(0)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +307,8 @@ def _updates_alone(pool: Any, worker: Any) -> Any:
     [
         (_steps_alone, "no update was recorded in .* call pool.record.update"),
         (_updates_alone, "no worker has computed a step"),
+        (_gradients_alone, "Worker.apply was called, but it has not run; write `yield from`"),
+        (_calls_alone, "a worker yields Worker.compute, which is no event; write `yield from`"),
     ],
 )
 def test_a_method_that_forgets_its_updates_or_its_steps_is_told_so(loop: Any, said: str) -> None:
