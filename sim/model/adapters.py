@@ -36,10 +36,10 @@ def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
     A and B, in the precision of activations. Their result is multiplied by alpha / rank and added
     to the layer's output in five passes over the output (NeMo, nemo/collections/llm/peft/lora.py,
     LoRALinear.forward). The backward pass scales the output's gradient, and adds the gradients of
-    the input from adapter and layer. Tensor-parallel ranks hold shares of A and of B and sum up
-    the result of A. The adapter keeps its input for A; the frozen layer keeps none. With dropout
-    the adapter keeps the mask and the result of dropout instead. Dropout is a kernel each way that
-    reads and writes the input and the mask."""
+    the input from adapter and layer. Tensor-parallel ranks hold shares of A and of B and sum up the
+    result of A. The adapter keeps its input for A; the frozen layer keeps none. With dropout the
+    adapter keeps the mask and the result of dropout instead. Forward and backward, dropout is a
+    kernel that reads and writes its input and reads or writes the mask."""
     lora = run.lora
     if lora is None or not lora.adapts(operator.name) or not operator.matrices:
         return

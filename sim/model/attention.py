@@ -188,7 +188,7 @@ _MASK_LAUNCHES = 8
 
 
 def arrange(run: Execution) -> Operator:
-    """Return the copies of Q, K and V into tensors of their own, and of K and V into a joint one
+    """Return the copies of Q, K and V into tensors of their own, and of K and V into a joint tensor
     (nanotron, models/llama.py). Without `layout_copies` only queries are copied, if at all."""
     if not run.fusion.layout_copies:
         return _copied_queries(run)

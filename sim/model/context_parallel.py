@@ -2,11 +2,11 @@
 
 - Ring (Liu et al. 2023): shares of keys and values go round beside the kernels, with one kernel for
   each share. Backward the gradients of the shares go round, too.
-- Gathered ring (torch, torch/distributed/tensor/experimental/_attention.py): the kernels are those
-  of a ring, but keys and values are gathered once, beside the first kernel. Backward their
-  gradients go all the way round in fp32 and are summed after each kernel. torch.compile waits for
-  each call immediately (torch/distributed/_functional_collectives.py, _maybe_wrap_tensor). Its
-  graph of both passes merges the two gathers (torch/_functorch/compile_utils.py, fx_graph_cse).
+- Gathered ring (torch, torch/distributed/tensor/experimental/_attention.py): the kernels are as in
+  a ring, but keys and values are gathered once, beside the first kernel. Backward their gradients
+  go all the way round in fp32 and are summed after each kernel. torch.compile waits for each call
+  immediately (torch/distributed/_functional_collectives.py, _maybe_wrap_tensor). Its graph of both
+  passes merges the two gathers (torch/_functorch/compile_utils.py, fx_graph_cse).
 - All-gather (Llama 3, section 3.3.2): keys and values are gathered, then one kernel runs. Backward
   keys and values are gathered again, and their gradients scattered.
 - Ulysses (Jacobs et al. 2023): all-to-alls turn shares of the sequence into shares of the heads and

@@ -133,7 +133,7 @@ class Layer:
                      written=self.written, taps=self.filter**2)  # fmt: skip
 
     def maps(self, batch: int) -> Iterator[Map]:
-        """Yield the feature maps that the backward passes of this layer and the next one read.
+        """Yield the feature maps that the backward passes of this layer and the next layer read.
         Batch norm and the next product read their inputs, a ReLU reads the signs of its results,
         and a pooling reads which element of a window was the largest."""
         whole = float(batch * self.written)

@@ -200,7 +200,7 @@ class Execution:
 
     @property
     def shares_output(self) -> bool:
-        """Whether attention's output is kept once, for its backward pass and its projection's."""
+        """Whether one copy of attention's output serves both backward passes that read it."""
         low = self.recipe is not None and (self.recipe.core > 0 or self.recipe.attention)
         return self.keeps("attention output") or low
 

@@ -246,9 +246,9 @@ def loss_class(kernel: Kernel) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
     """A collective that is issued just before `kernels` and runs beside them. The next item begins
-    when both have ended. Megatron-LM's linear layers hide the communication of the backward pass in
-    this way (Korthikanti et al. 2022, section 4.2.2), and ring attention the exchange of keys and
-    values."""
+    when both have ended. In this way Megatron-LM's linear layers hide the communication of the
+    backward pass (Korthikanti et al. 2022, section 4.2.2), and ring attention hides the exchange of
+    keys and values."""
 
     collective: Collective
     kernels: tuple[Kernel, ...]

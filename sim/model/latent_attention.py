@@ -16,7 +16,7 @@ from sim.model.operators import Operator, belonging, normalise, tensor_collectiv
 from sim.model.tensor_parallel import column_linear
 from sim.model.transformer import Latent
 
-UP = "mla_up_proj"  # what Megatron-LM calls the up-projections and the rotation after them
+UP = "mla_up_proj"  # Megatron-LM's name of the up-projections and the rotation after them
 
 
 def project_in(run: Execution) -> tuple[Operator, ...]:

@@ -42,7 +42,7 @@ def products(
     run: Execution, name: str, rows: int, inputs: int, outputs: int, groups: int = 1
 ) -> tuple[Gemm, Gemm, Gemm]:
     """Return the products y = x W, dx = dy W', dW = x' dy with x (rows, inputs) and W (inputs,
-    outputs). With `groups` there are as many matrices, and each multiplies an equal share of the
+    outputs). With several `groups` each has a matrix, which multiplies an equal share of the
     rows."""
     each, kernels = -(-rows // groups), 1 if run.fusion.grouped else groups
     y = Gemm(
@@ -95,11 +95,11 @@ def bias_gradient(run: Execution, name: str, elements: float) -> tuple[Kernel, .
 class Linear:
     """One linear layer on one rank, from `rows` x `inputs` to the widths in `outputs`.
 
-    Each width is a GEMM; the GEMMs share the input. With `groups` there are as many layers side by
-    side, which share the rows. With `bias_later` the kernel after the layer adds the bias. Four
-    keys name operands that need less work to be cast. `low` operands arrive in the recipe's format.
-    `ready` operands arrive in all copies that they need. `written` operands do, too, but their
-    scales are not in the order that the products need. The maximum of `found` operands is known.
+    Each width is a GEMM; the GEMMs share the input. With several `groups`, so many layers side by
+    side share the rows. With `bias_later` the kernel after the layer adds the bias. Four keys name
+    operands that need less work to be cast. `low` operands arrive in the recipe's format. `ready`
+    operands arrive in all copies that they need. `written` operands do, too, but their scales are
+    not in the order that the products need. The maximum of `found` operands is known.
     """
 
     run: Execution

@@ -18,7 +18,7 @@ QkNorm = Literal["none", "rmsnorm", "heads", "whole", "l2"]
 
 DECODER = "decoder"  # the kind of a layer that attends to an encoder's result
 DECODER_INPUT = "decoder_input"
-_MOST_MTP = 100  # a hundred times what has been trained
+_MOST_MTP = 100  # a hundred times as many as in trained models
 
 
 def _written(pattern: Any) -> Any:
@@ -202,7 +202,7 @@ class Transformer(Model):
             raise ValueError(f"{fault}; shorten the pattern, too")
         if self.decoder_seq and set(self.kinds[self.kinds.index(DECODER) :]) != {DECODER}:
             fault = f"pattern = {self.pattern!r} has other layers after its first decoder"
-            raise ValueError(f"{fault}; put the encoder's in front of all decoders")
+            raise ValueError(f"{fault}; put the encoder's layers in front of all decoders")
         foreign = ("latent", "window", "chunk", "documents", "predictions", "post_norm", "mtp")
         norms = ("output_norms", "embedding_norm")
         for key in (*foreign, *norms, "token_types", "pooler", "sinks", "causal"):
@@ -220,7 +220,7 @@ class Transformer(Model):
         if cp > 1 and self.attention == "standard":
             raise InputError("plan", "cp > 1 needs flash attention", 'set attention = "flash"')
         if cp > 1 and self.pieces > 1:
-            fault = f"cp = {cp}: attention in pieces is not known divided along the sequence"
+            fault = f"cp = {cp}: how ranks divide attention in pieces is not known"
             raise InputError("plan", fault, "set cp = 1")
 
     def unfused(self) -> Self:

@@ -129,7 +129,7 @@ def test_attention_that_cannot_be_is_refused(shape: dict[str, Any], words: str) 
 
 
 def test_chunks_divided_along_the_sequence_are_refused() -> None:
-    with pytest.raises(InputError, match="attention in pieces is not known divided"):
+    with pytest.raises(InputError, match="how ranks divide attention in pieces is not known"):
         layer(chunk=256, sharding=Sharding(cp=2))
 
 

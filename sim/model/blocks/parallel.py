@@ -1,7 +1,7 @@
-"""A layer whose attention and feed-forward block read the same input, which adds both results.
+"""A layer with attention and feed-forward block side by side: both read its input.
 
 Wang and Komatsuzaki 2021 (GPT-J), section "Architecture". GPT-NeoX has a norm in front of each part
-(Black et al. 2022, arXiv 2204.06745, section 2.1); GPT-J, Phi and Falcon have one for both.
+(Black et al. 2022, arXiv 2204.06745, section 2.1); GPT-J, Phi and Falcon have one norm.
 """
 
 from dataclasses import replace

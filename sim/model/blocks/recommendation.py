@@ -196,7 +196,8 @@ def _interaction(run: Execution, model: Recommendation) -> Operator:
 def _perceptron(
     run: Execution, name: str, widths: tuple[int, ...], *, last: bool = False
 ) -> Iterator[Operator]:
-    """Yield linear layers with biases. A ReLU follows each of them; the loss follows the `last`."""
+    """Yield linear layers with biases. A ReLU follows each layer, the loss the `last`
+    perceptron."""
     for number, (inputs, outputs) in enumerate(pairwise(widths)):
         label = f"{name} {number}" if len(widths) > 2 else name
         linear = Linear(

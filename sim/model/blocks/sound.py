@@ -79,8 +79,8 @@ def _convolutions(run: Execution) -> Iterator[Operator]:
 def _convolution(
     run: Execution, name: str, shape: Shape, *, bias: bool, first: bool = False
 ) -> Operator:
-    """Return a convolution, which keeps its input. The `first` one makes no gradient of its input,
-    the sound."""
+    """Return a convolution, which keeps its input. The `first` convolution makes no gradient of its
+    input, the sound."""
     product, image, weights = convolutions(name, shape, run.precision, run.layout)
     read, written = (float(run.microbatch * each) for each in (shape.read, shape.written))
     biases = bias_add(run, name, written) if bias else ()

@@ -25,13 +25,13 @@ Floats = NDArray[np.float64]
 class Routing:
     """How tokens are spread over the experts of a layer.
 
-    `balanced`: all experts get equally many tokens. `round-robin`: each token takes the experts
-    that follow those of the previous token, without a router, as gates of benchmarks do (NVIDIA
-    NeMo AutoModel, FakeBalancedGate in nemo_automodel/components/moe/layers.py). `zipf`: the i-th
-    most favoured expert gets a share proportional to i^-`exponent`. `dirichlet`: shares are drawn
-    with concentration `alpha`; a smaller `alpha` makes them less equal. `seed` draws which experts
-    are favoured, anew for each layer if layers are numbered. `file`: a CSV of token counts, with a
-    row for each layer of the model and a column for each expert; layers have to be numbered.
+    `balanced`: all experts get equally many tokens. `round-robin`: each token takes the next
+    experts after the previous token's, without a router, as gates of benchmarks do (NVIDIA NeMo
+    AutoModel, FakeBalancedGate in nemo_automodel/components/moe/layers.py). `zipf`: the i-th most
+    favoured expert gets a share proportional to i^-`exponent`. `dirichlet`: shares are drawn with
+    concentration `alpha`; a smaller `alpha` makes them less equal. `seed` draws which experts are
+    favoured, anew for each layer if layers are numbered. `file`: a CSV of token counts, with a row
+    for each layer of the model and a column for each expert; layers have to be numbered.
     """
 
     law: Literal["balanced", "round-robin", "zipf", "dirichlet", "file"] = "balanced"

@@ -165,8 +165,8 @@ def wav2vec2(config: Config) -> Document:
     }  # fmt: skip
     seq = _CROP // prod(strides)
     config.notes.append(
-        f"{config.place}: sequences of {seq:,} frames are taken, of {_CROP:,} samples; CTC costs "
-        "what a cross-entropy of the frames does"
+        f"{config.place}: sequences of {seq:,} frames ({_CROP:,} samples) are taken; CTC is taken "
+        "to cost as much as a cross-entropy over the frames"
     )
     drops = ("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout",
              "final_dropout")  # fmt: skip

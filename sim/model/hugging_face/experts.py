@@ -139,7 +139,7 @@ def _deepseek_experts(config: Config) -> Document:
 
 
 def _without_mtp(config: Config) -> None:
-    what = "the layers of multi-token prediction are left out, as transformers does"
+    what = "the layers of multi-token prediction are left out, as in transformers"
     config.notes.append(f"{config.place}: {what}; set model.mtp to have them")
 
 
