@@ -10,7 +10,7 @@ from sim.config import catalog
 from sim.config.errors import InputError
 from sim.hardware import device as devices
 from sim.hardware.device import Device
-from sim.hardware.kernels.fused_attention import attention_time, fused_attention, share
+from sim.hardware.kernels.fused_attention import attention_time, offered_rates, share
 from sim.hardware.kernels.rates import AttentionRates
 from sim.hardware.kernels.time import kernel_time
 from sim.model.casts import CASTING
@@ -89,12 +89,12 @@ def test_attention_forward_runs_at_its_generation_s_rate(
 
 def test_a_later_generation_is_taken_where_the_device_has_it() -> None:
     hopper, ampere = device("h100-80gb-sxm"), device("a100-80gb-sxm")
-    assert fused_attention(hopper, ("flash3", "flash2")) is hopper.attention["flash3"]
-    assert fused_attention(ampere, ("flash3", "flash2")) is ampere.attention["flash2"]
+    assert offered_rates(hopper, ("flash3", "flash2")) is hopper.attention["flash3"]
+    assert offered_rates(ampere, ("flash3", "flash2")) is ampere.attention["flash2"]
     with pytest.raises(InputError, match="runs none of flash3; it knows flash1, flash2"):
-        fused_attention(ampere, ("flash3",))
+        offered_rates(ampere, ("flash3",))
     with pytest.raises(InputError, match="runs none of flash2; it knows none"):
-        fused_attention(replace(ampere, attention={}), ("flash2",))
+        offered_rates(replace(ampere, attention={}), ("flash2",))
 
 
 def test_a_precision_that_the_device_lacks_is_refused() -> None:
