@@ -140,7 +140,9 @@ class _ChunkPasses:
 
             return PassOps(held_up(self.job, sharded_pass(self.job, pieces, variant)))
         if pieces and self._overlaps(variant):
-            return PassOps(held_up(self.job, data.overlapped(self.job, pieces)))
+            from sim.parallel.buckets import overlapped
+
+            return PassOps(held_up(self.job, overlapped(self.job, pieces)))
         whole = joined(pieces, name=_NAMES[variant.kind])
         return PassOps((Compute(name="", work=whole.work, after=(INPUT,), memory=whole.memory),))
 

@@ -148,8 +148,11 @@ def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
             items = compressed.encoding(job, blocks)
             work = Work(name="encode", items=items)
             done.append(Compute(name="encode gradients", work=work, after=data.DRAINED))
-        elif items := data.bucketed(job, blocks) if data.replicated(job, parameters) else ():
-            done.append(Compute(name="bucket", work=Work(name="bucket", items=items)))
+        elif data.replicated(job, parameters):
+            from sim.parallel.buckets import bucketed
+
+            items = bucketed(job, blocks)
+            done += [Compute(name="bucket", work=Work(name="bucket", items=items))] if items else []
         done += data.summed(job, blocks, "reduce gradients", stream="compute")
     if plan.gradients is not None:
         done += compressed.decoded(job, blocks, data.DRAINED)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from sim.model.block import Block
 from sim.model.kernels import MemoryBound
 from sim.model.kinds import is_layer
-from sim.parallel import data
+from sim.parallel import buckets, data
 from sim.parallel.job import Job
 from sim.parallel.offload import Activations, gradients_out, share_in
 from sim.parallel.segments import Items, Piece, segments
@@ -187,7 +187,7 @@ class _Pass:
         if number == unit.numbers[-1] and self._gives_back(unit):
             use = use.then(given_back(self.job, unit.blocks, self.variant))
         fetched = f"weights {self.fetched.index(unit)}" if unit in self.fetched else ""
-        calls = data.collectives(op for op in beside if op.name != fetched)
+        calls = buckets.collectives(op for op in beside if op.name != fetched)
         work = self._whole(piece.work, items, calls)
         return Compute(name=self.names[number], work=work, after=after, memory=use)
 
@@ -198,7 +198,7 @@ class _Pass:
             numbers = iter(range(len(self.pieces)))
             return [
                 _Unit([piece.block for piece in bucket], [next(numbers) for _ in bucket])
-                for bucket in data.cut(self.job, self.pieces)
+                for bucket in buckets.cut(self.job, self.pieces)
             ]
         learning = (unit for unit in self.units if any(g.trained for g in _parameters(unit)))
         return sorted(learning, key=lambda unit: unit.numbers[-1])
@@ -207,8 +207,8 @@ class _Pass:
         """Return the copies and casts of gradients around their reduction."""
         if self.job.plan.zero < 2:
             reduction = self._reduce(place, unit)
-            replicated = bool(data.collectives(reduction))
-            return data.around(self.job, unit.blocks, reduction) if replicated else ()
+            replicated = bool(buckets.collectives(reduction))
+            return buckets.around(self.job, unit.blocks, reduction) if replicated else ()
         stack, precision = self.job.stack, self.job.plan.precision
         whole = trained(self.job, unit.blocks) * stack.joining_bytes(precision)
         later = not self.variant.first
