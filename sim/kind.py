@@ -45,8 +45,7 @@ from typing import Any, ClassVar, Protocol, cast
 from sim.config import catalog, gate
 from sim.config.errors import InputError
 from sim.config.plugins import modules
-from sim.config.schema import annotations_of, chosen_anew, nearest, tagged_in
-from sim.config.schema import meant as close
+from sim.config.schema import annotations_of, tagged_in
 from sim.engine.machine import Machine
 from sim.engine.play import Engine
 from sim.hardware.cluster.topology import Topology
@@ -167,6 +166,8 @@ def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
     keys = set(keys)
     if keys <= {field.name for field in fields(Scenario)}:
         return Scenario
+    from sim.config.near import meant as close
+
     found = folder_of(keys)
     unknown = keys - {field.name for field in fields(Scenario)}
     meant = (f for f in folders() if any(close(key, f.KEYS) for key in unknown))  # misspelt
@@ -240,6 +241,8 @@ def _put_all(
             document[name] = {**table, tagged.tag: tagged.named(table[tagged.tag])}
         if (key := f"{name}.{tagged.tag}") in changes:
             changes[key] = tagged.named(changes[key])
+    if changes:
+        from sim.config.choices import chosen_anew
     for key, value in changes.items():
         chosen_anew(kind, document, key, value)
     for key, value in changes.items():
@@ -323,5 +326,7 @@ def _owner(key: str, kind: type[BaseScenario]) -> tuple[str, bool]:
 
 def _meant(key: str, keys: Sequence[str]) -> str:
     """The remedy for an unknown key: keys that its author may have meant."""
+    from sim.config.near import nearest
+
     kinds = (key for folder in folders() for key in folder.KEYS)
     return in_table(key) or nearest(head_of(key), list(dict.fromkeys([*keys, *FILES, *kinds])))

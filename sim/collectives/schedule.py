@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import modules
-from sim.config.schema import nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +198,7 @@ def kind_named(name: str, where: str) -> CollectiveKind:
     for kind in KINDS:
         if kind == name:
             return kind
-    raise InputError(where, f"no collective named {name!r}", nearest(name, KINDS))
+    raise InputError.unknown(where, f"no collective named {name!r}", name, KINDS)
 
 
 def placed(

@@ -14,7 +14,6 @@ from sim.collectives.schedule import (
 )
 from sim.config.errors import InputError
 from sim.config.plugins import modules
-from sim.config.schema import nearest
 from sim.program.calls import AUTO, AlgorithmRule
 
 _FOLDER = "sim.collectives.algorithms"
@@ -39,7 +38,7 @@ def check(rules: Iterable[AlgorithmRule], where: str) -> None:
                 continue
             if (algorithm := _named(name)) is None:
                 fault = f"no algorithm named {name!r}"
-                raise InputError(where, fault, nearest(name, [*selectable(), AUTO]))
+                raise InputError.unknown(where, fault, name, [*selectable(), AUTO])
             for kind in kinds:
                 if kind not in offered(algorithm):
                     can = ", ".join(offered(algorithm))

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from sim.config import gate
 from sim.config.errors import InputError
-from sim.config.schema import WORDS, nearest, refuse_conversion
+from sim.config.schema import WORDS, refuse_conversion
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def checked_call(function: Callable[..., T], name: str) -> Callable[..., T]:
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> T:
         if unknown := [key for key in kwargs if key not in known and not free]:
-            raise InputError(name, f"no argument {unknown[0]!r}", nearest(unknown[0], [*known]))
+            raise InputError.unknown(name, f"no argument {unknown[0]!r}", unknown[0], [*known])
         try:
             given = called.bind(*args, **kwargs)
         except TypeError as error:
@@ -59,7 +59,8 @@ def _accepted(value: Any, kind: Any, name: str, key: str) -> Any:
         value = import_module("sim.config.meant").read(value, kind, name, key)
     if get_origin(kind) is Literal and value not in get_args(kind):
         fault = f"{key} = {gate.shown(value)} is not known"
-        raise InputError(name, fault, nearest(str(value), list(map(str, get_args(kind)))))
+        known = [str(value) for value in get_args(kind)]
+        raise InputError.unknown(name, fault, str(value), known)
     refuse_conversion(value, kind, name, key)
     if not _fits(value, kind):
         fault = f"{key} = {gate.shown(value)} is not {_words(kind)}"
@@ -135,7 +136,7 @@ def _fields(kind: Any) -> tuple[set[str], set[str]]:
 
 def _refuse(name: str, known: set[str], needed: set[str], args: Any, given: Any) -> None:
     if unknown := [key for key in given if key not in known]:
-        raise InputError(name, f"no field {unknown[0]!r}", nearest(unknown[0], sorted(known)))
+        raise InputError.unknown(name, f"no field {unknown[0]!r}", unknown[0], sorted(known))
     missing = sorted(needed - given.keys())
     fault = "fields are given by their names" if args else f"{missing[0]} is missing"
     raise InputError(name, fault, f"write {name}({missing[0] if missing else 'name'}=...)")

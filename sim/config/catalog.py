@@ -18,7 +18,7 @@ from sim.config import plugins
 from sim.config.errors import InputError
 from sim.config.gate import refuse_unsound
 from sim.config.reads import allowed, exists, listed, packaged_root, remembered, text
-from sim.config.schema import meant, validate
+from sim.config.schema import validate
 
 __all__ = [
     "document",
@@ -108,6 +108,8 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
     path = found(folder, name, where)
     if path is not None:
         return path
+    from sim.config.near import meant
+
     known = names(folder)
     kind = _KINDS.get(folder, "file")
     if "/" in name and not name.endswith(_SUFFIXES) and not exists(Path(name)):

@@ -1,6 +1,7 @@
 """The error for a mistake of the user: where the mistake is, what is wrong, what to do."""
 
 import json
+from collections.abc import Sequence
 
 
 class InputError(ValueError):
@@ -25,6 +26,13 @@ class InputError(ValueError):
         """
         what, _, remedy = str(error).partition("; ")
         return cls(where, f"{before}{what}", remedy)
+
+    @classmethod
+    def unknown(cls, where: str, what: str, word: str, known: Sequence[str]) -> "InputError":
+        """The mistake of an unknown `word`; its remedy names similar known words, or all."""
+        from sim.config.near import nearest  # a mistake is rare
+
+        return cls(where, what, nearest(word, known))
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}" + (f"; {self.remedy}" if self.remedy else "")

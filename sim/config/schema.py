@@ -5,9 +5,7 @@ dataclass depends on one of their keys (`Tagged`). It refuses some values that p
 accept, and writes the error messages.
 """
 
-import difflib
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache, reduce
 from importlib import import_module
@@ -33,7 +31,6 @@ from sim.config.units import Unit
 
 T = TypeVar("T")
 
-_LISTED = 3  # words that a question names
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -87,7 +84,7 @@ class Tagged:
         if not value:
             raise InputError(where, f"{self.tag} is missing", f"known: {', '.join(choices)}")
         shown = gate.shown(value)
-        raise InputError(where, f"{self.tag} = {shown} is unknown", nearest(str(value), [*choices]))
+        raise InputError.unknown(where, f"{self.tag} = {shown} is unknown", str(value), [*choices])
 
     def named(self, value: Any) -> Any:
         """The value that chooses a dataclass, where `value` may be a file. Raises `InputError`."""
@@ -115,29 +112,6 @@ class Choice:
 
     def __init__(self, left: Callable[[Any, Any], Collection[str]]) -> None:
         self.left = left
-
-
-def chosen_anew(kind: Any, document: dict[str, Any], key: str, value: Any) -> None:
-    """Remove the keys of a document of dataclass `kind` that no longer belong in it when a dotted
-    key takes a new `value`."""
-    name, _, last = key.partition(".")
-    table = document.get(name)
-    if isinstance(table, dict) and (
-        choice := _choice(annotations_of(kind).written.get(name), last)
-    ):
-        left, default = choice
-        gone = left(table.get(last, default), value)
-        document[name] = {own: table[own] for own in table if own not in gone}
-
-
-def _choice(table: Any, key: str) -> tuple[Callable[[Any, Any], Collection[str]], Any] | None:
-    """The function `left` and the default of a key that decides which keys a table may have."""
-    if tagged := tagged_in(table):
-        return (tagged.left, tagged.default) if key == tagged.tag else None
-    shape = _dataclass_in(table)
-    marks = get_args(annotations_of(shape).written.get(key)) if shape else ()
-    left = next((mark.left for mark in marks if isinstance(mark, Choice)), None)
-    return left and (left, shape.__dataclass_fields__[key].default)
 
 
 class Signed:
@@ -204,13 +178,13 @@ def _made(values: Mapping[str, Any], shape: Any, where: str) -> Any:
     try:
         return shape(**given)
     except ValueError as error:
-        raise _refusal(error, where) from None
+        raise _faults().refusal(error, where) from None
 
 
-def _refusal(error: ValueError, where: str, key: str = "") -> InputError:
-    """The error for a fault that the code of a dataclass raises as "what; what to do"."""
-    what, _, remedy = str(error).partition("; ")
-    return InputError(where, f"{key}: {what}" if key else what, remedy or "correct it there")
+def _faults() -> Any:
+    from sim.config import faults  # most values have none
+
+    return faults
 
 
 @cache
@@ -231,7 +205,7 @@ def _admitted(value: Any, kind: Any, where: str, *key: str) -> Any:
     try:
         return _validator(kind).validate_python(value)
     except ValidationError as error:
-        raise _first_fault(error, where, *key) from None
+        raise _faults().first_fault(error, where, *key) from None
 
 
 @cache
@@ -329,7 +303,7 @@ def _reading(kind: Any) -> _Reading:
         short=_short_of(kind),
         long=inner[0] if inner else kind,
         tagged=tagged_in(kind),
-        table=_dataclass_in(kind),
+        table=dataclass_in(kind),
         values=inner[1] if get_origin(kind) in (dict, Mapping) else None,
     )
 
@@ -350,7 +324,7 @@ def _spelled_out(data: Any, short: Short, where: str, key: str) -> Any:
     try:
         return short.spelled_out(data)
     except ValueError as error:
-        raise _refusal(error, where, key) from None
+        raise _faults().refusal(error, where, key) from None
 
 
 def _prepared_values(table: dict[str, Any], shape: Any, where: str) -> dict[str, Any]:
@@ -383,7 +357,7 @@ def _refuse_unknown(
     for key in table:
         if key not in known:
             what = tagged.foreign(key, table) if tagged else f"unknown key {key!r}"
-            raise InputError(where, what, nearest(key, [*known]))
+            raise InputError.unknown(where, what, key, [*known])
 
 
 def _refuse_signs(table: Mapping[str, Any], shape: Any, where: str) -> None:
@@ -492,50 +466,12 @@ def _plain_types(kind: Any) -> frozenset[type]:
     return frozenset((float, int) if kind is float else {kind} & WORDS.keys())
 
 
-# Pydantic's names for members of a union in the place of a fault; they are not keys of files.
-_OF_UNION = re.compile(r"bool|int|float|str|[a-z-]+\[.*\]|[A-Z]\w*")
-
-# Pydantic's names of faults for values of the wrong shape.
-_SHAPES = (
-    (("string_type",), "a text", '"..."'),
-    (("is_instance_of", "dict_type", "mapping_type"), "a table", "{ ... }"),
-    (("tuple_type", "list_type"), "a list", "[...]"),
-)
-
-
-def _first_fault(error: Any, where: str, *outer: str) -> InputError:
-    fault = error.errors()[0]
-    inner = (str(step) for step in fault["loc"])
-    steps = [*outer, *(step for step in inner if not _OF_UNION.fullmatch(step))]
-    place = ", ".join([where, ".".join(steps[:-1])] if len(steps) > 1 else [where])
-    key = steps[-1] if steps else ""
-    if fault["type"] == "value_error":
-        return _refusal(fault["ctx"]["error"], place, key)
-    shown = gate.shown(fault["input"])
-    for types, noun, sample in _SHAPES:
-        if fault["type"] in types:
-            return InputError(place, f"{key} = {shown} is not {noun}", f"write {key} = {sample}")
-    what = f"{key} = {shown}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
-    return InputError(place, what, _remedy(fault, key))
-
-
-def _remedy(fault: Any, key: str) -> str:
-    context = fault.get("ctx", {})
-    if fault["type"] == "literal_error":
-        texts = re.findall(r"'([^']*)'", context["expected"])
-        return nearest(str(fault["input"]), texts or re.findall(r"\d+", context["expected"]))
-    for name, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
-        if name in context:
-            return f"set {key} {words} {context[name]}"
-    return f"mend {key}"
-
-
 @cache
-def _dataclass_in(kind: Any) -> Any:
+def dataclass_in(kind: Any) -> Any:
     """The dataclass that an annotation such as `tuple[Straggler, ...]` or `Plan | None` holds."""
     if _is_table(kind):
         return kind
-    return next((shape for part in get_args(kind) if (shape := _dataclass_in(part))), None)
+    return next((shape for part in get_args(kind) if (shape := dataclass_in(part))), None)
 
 
 def _is_table(kind: Any) -> bool:
@@ -549,35 +485,3 @@ def tagged_in(kind: Any) -> Tagged | None:
     if isinstance(kind, Tagged):
         return kind
     return next((tagged for part in get_args(kind) if (tagged := tagged_in(part))), None)
-
-
-def nearest(word: str, known: Sequence[str]) -> str:
-    """The answer to an unknown word: similar words, or all known words.
-
-    >>> nearest("microbach", ["microbatch", "tp"]), nearest("x", ["tp", "pp"])
-    ("did you mean 'microbatch'?", 'known: tp, pp')
-    """
-    return meant(word, known) or f"known: {', '.join(known)}"
-
-
-def meant(word: str, known: Sequence[str]) -> str:
-    """A question with known words that the user may have meant; empty where no word is similar.
-    Words that begin with `word`, in any case, come first.
-
-    >>> meant("dgx-h100", ["dgx-2h-v100", "dgx-h100-ndr"]), meant("dgx-h10", ["dgx-2h-v100"])
-    ("did you mean 'dgx-h100-ndr'?", "did you mean 'dgx-2h-v100'?")
-    >>> meant("H100", ["h100-96gb", "h100-80gb", "h200"])
-    "did you mean 'h100-80gb' or 'h100-96gb'?"
-    >>> meant("h200-141gb-sxm", ["v100-16gb-sxm", "h200-sxm"])  # of the same first word
-    "did you mean 'h200-sxm'?"
-    """
-    written = word.casefold()
-    longer = [candidate for candidate in known if word and candidate.casefold().startswith(written)]
-    near = sorted(longer) if len(longer) <= _LISTED else []
-    if not near:
-        close = difflib.get_close_matches(
-            written, longer or known, n=len(known) or 1, cutoff=0.0 if longer else 0.6
-        )
-        head = written.partition("-")[0]
-        near = sorted(close, key=lambda name: name.casefold().partition("-")[0] != head)[:1]
-    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""

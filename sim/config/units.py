@@ -5,7 +5,6 @@ seconds, FLOP/s or watts. A dataclass field of type `Bytes` or `BytesPerSecond` 
 when it is validated, and refuses a number without its unit.
 """
 
-import difflib
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -122,6 +121,8 @@ def _wrong_unit(text: str, written: str, symbol: str, unit: str) -> str:
     if not symbol:
         return f"{text!r} has no unit; write it like {EXAMPLES[unit]!r}"
     accepted = _ACCEPTED[unit]
+    import difflib
+
     near = difflib.get_close_matches(symbol, accepted, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"write it like {EXAMPLES[unit]!r}"
     symbols = " or ".join(name for name in accepted if name not in _WORDS)

@@ -3,7 +3,6 @@
 from typing import Literal, get_args
 
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
 from sim.engine.record import Record
@@ -25,7 +24,7 @@ def play(
     and otherwise takes the clock; "replay" raises `InputError` instead of taking the clock.
     """
     if engine not in ENGINES:
-        raise InputError("engine", f"no engine is named {engine!r}", nearest(engine, ENGINES))
+        raise InputError.unknown("engine", f"no engine is named {engine!r}", engine, ENGINES)
     record = _played(program, Folding(program, machine, unfold=unfold), engine)
     if (base := program.base) is not None:
         fewer = _played(base, Folding(base, machine, unfold=unfold), engine)

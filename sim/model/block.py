@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.model.checkpointing import FULL, MODES, NOTHING, Rule
 from sim.model.execution import Execution, ParameterGroup
 from sim.model.kernels import GRAPH, GRAPH_END, Item
@@ -169,7 +168,7 @@ def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) 
     for name in named:
         if name not in known:
             fault = f"recompute: no operator or module of this model is named {name!r}"
-            raise InputError(where, fault, nearest(name, [*MODES, *known]))
+            raise InputError.unknown(where, fault, name, [*MODES, *known])
 
 
 def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import modules, remembered
-from sim.config.schema import nearest, validate
+from sim.config.schema import validate
 from sim.model.execution import Execution
 from sim.model.model import Model
 
@@ -74,7 +74,7 @@ def check_layers(model: Model) -> None:
         if name in layers and not is_layer(kind):
             known = [other for other in kinds() if is_layer(other)]
             fault = f"pattern: {name!r} is no layer between embedding and head"
-            raise InputError(where, fault, nearest(kind, known))
+            raise InputError.unknown(where, fault, kind, known)
     for name in dict.fromkeys(model.row):
         _variant(name, model)
 
@@ -111,7 +111,7 @@ def _variant(name: str, model: Model) -> tuple[ModuleType, Model, Any]:
     names, of_entry = _names(settings), _names(Entry)
     for key in entry:
         if key not in (known := (*names, *of_entry, *_of_a_layer(model))):
-            raise InputError(where, f"unknown key {key!r}", nearest(key, known))
+            raise InputError.unknown(where, f"unknown key {key!r}", key, known)
     validate({key: entry[key] for key in entry if key in of_entry}, Entry, where)
     if settings:
         settings = validate({key: entry[key] for key in entry if key in names}, settings, where)
@@ -133,7 +133,7 @@ def _module(kind: str) -> ModuleType:
     if kind in (known := kinds()):
         return known[kind]
     fault = f"no kind of block named {kind!r}, nor in SIM_PLUGINS"
-    raise InputError("model", fault, nearest(kind, list(known)))
+    raise InputError.unknown("model", fault, kind, list(known))
 
 
 def _where(model: Model) -> str:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Literal
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.model.fusion import Gradients
 from sim.model.kernels import Gemm, Kernel, MemoryBound, Precision, weight_width
 from sim.model.operators import Matrix
@@ -92,7 +91,7 @@ def _elements(matrices: Iterable[Matrix]) -> float:
 def of(name: str, *, where: str = "plan, optimizer") -> Optimizer:
     """Return the optimizer of a name. Raises `InputError`."""
     if name not in OPTIMIZERS:
-        raise InputError(where, f"no optimizer named {name!r}", nearest(name, list(OPTIMIZERS)))
+        raise InputError.unknown(where, f"no optimizer named {name!r}", name, list(OPTIMIZERS))
     return OPTIMIZERS[name]
 
 

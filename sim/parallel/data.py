@@ -2,8 +2,9 @@
 
 Without overlap, one blocking reduction of the whole gradient follows the passes (Megatron-LM 2021).
 With overlap, each bucket of gradients is reduced during the passes (`sim.parallel.buckets`). If
-states are sharded over a part of the replicas, gradients are reduce-scattered over that part, and
-each share is all-reduced over the other replicas (hybrid sharding, Zhao et al. 2023, section 3.2.2).
+states are sharded over a part of the replicas, gradients are reduce-scattered over that part. Each
+share is then all-reduced over the other replicas (hybrid sharding, Zhao et al. 2023, section
+3.2.2).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

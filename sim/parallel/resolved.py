@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.hardware import capabilities
 from sim.hardware.stack import Stack
 from sim.model import optimizers
@@ -48,7 +47,7 @@ def _check_axes(plan: Plan, where: str) -> None:
             raise InputError(f"{where}, axes", fault, f"set plan.{axis}")
         if axis not in known:
             own = [axis for axis in known if axis not in PLAN_AXES]
-            raise InputError(f"{where}, axes", f"no axis named {axis!r}", nearest(axis, own))
+            raise InputError.unknown(f"{where}, axes", f"no axis named {axis!r}", axis, own)
         if axis not in dividing("batch", "sequence"):
             fault = f"{axis!r} divides {axes()[axis].divides}, which no operator of a block knows"
             raise InputError(f"{where}, axes", fault, "let it divide the batch or the sequence")

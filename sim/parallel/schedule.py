@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, cast
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import is_added, modules, naming, remembered
-from sim.config.schema import nearest
 from sim.program.program import Style
 from sim.program.schedule import Places, Schedule
 
@@ -121,7 +120,7 @@ def entry(name: str) -> Entry:
         return table()[name]
     fault = f"no schedule named {name!r}"
     short = re.sub(r"^zero[-_ ]?bubble$", "zb-h", name.casefold())
-    raise InputError("plan, schedule", fault, nearest(short, sorted(table())))
+    raise InputError.unknown("plan, schedule", fault, short, sorted(table()))
 
 
 def listed(name: str) -> Entry | None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.config.version import VERSION
 from sim.engine.timeline import Timeline
 
@@ -169,8 +168,10 @@ class Answer:
         if not (of or self.picture):
             raise InputError(type(self).__name__, "has no picture", "print the answer")
         if of and of not in self.pictures:
-            remedy = nearest(of, list(self.pictures)) if self.pictures else "leave it out"
-            raise InputError(type(self).__name__, f"has no picture of {of!r}", remedy)
+            where, fault = type(self).__name__, f"has no picture of {of!r}"
+            if not self.pictures:
+                raise InputError(where, fault, "leave it out")
+            raise InputError.unknown(where, fault, of, list(self.pictures))
         figure: Figure = function_of(self.pictures.get(of, self.picture), "figure")(self)
         return figure
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sim.config import catalog, gate
 from sim.config.errors import InputError
-from sim.config.schema import Section, annotations_of, nearest
+from sim.config.schema import Section, annotations_of
 
 Settings = str | Iterable[str] | Mapping[str, Any]
 
@@ -118,8 +118,10 @@ def split_key(key: str) -> tuple[str, str, str]:
     `InputError`."""
     head, _, rest = key.partition(".")
     if head not in FILES or not rest:
-        remedy = in_table(key, FILES) or nearest(head, list(FILES))
-        raise InputError("change", f"unknown key {key!r}", remedy)
+        where, fault = "change", f"unknown key {key!r}"
+        if remedy := in_table(key, FILES):
+            raise InputError(where, fault, remedy)
+        raise InputError.unknown(where, fault, head, list(FILES))
     if rest == "name" and head in ("device", "stack", "topology"):
         fault = f"{key}: measured runs and profiles are found by this name"
         raise InputError("change", fault, f"name another {head} instead: {head} = NAME")

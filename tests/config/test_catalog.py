@@ -9,7 +9,8 @@ import pytest
 
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.config.schema import nearest, validate
+from sim.config.near import nearest
+from sim.config.schema import validate
 from sim.config.units import Seconds
 from sim.hardware.cluster.topology import load as load_topology
 from sim.hardware.device import Device

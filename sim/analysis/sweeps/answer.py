@@ -12,7 +12,6 @@ from sim.analysis.sweeps import points, table
 from sim.analysis.sweeps.sweep import sweep as swept
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.results.answer import Answer, Inputs, function_of, said_of
 from sim.scenario.scenario import BaseScenario, name_of
 from sim.scenario.settings import Settings, flat, settings_of
@@ -78,7 +77,7 @@ class Sweep(Answer):
         """Draw the sweep, or a single column of numbers. Raises `InputError` for another column."""
         numbers = [str(name) for name in self.frame.select_dtypes("number").columns]
         if of and of not in numbers:
-            raise InputError("Sweep", f"has no column of numbers {of!r}", nearest(of, numbers))
+            raise InputError.unknown("Sweep", f"has no column of numbers {of!r}", of, numbers)
         figure: Figure = function_of(self.picture, "figure")(self, of)
         return figure
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.config.schema import nearest, validated_field
+from sim.config.schema import validated_field
 from sim.hardware import stack as stacks
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
@@ -46,7 +46,7 @@ def check(
     for key in settings:
         head, _, rest = key.partition(".")
         if head not in _HEADS or not rest:
-            raise InputError("--set", f"rows take no key {key!r}", nearest(head, list(_HEADS)))
+            raise InputError.unknown("--set", f"rows take no key {key!r}", head, list(_HEADS))
     for key, value in of_plan(settings).items():
         validated_field(Plan, key, value, "--set, plan")
     taken = {key for key in settings if key.startswith("plan.")}

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from sim.config import catalog, reads
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 
 FOLDER = "measurements"
 
@@ -29,5 +28,5 @@ def table(name: str) -> Path:
         return Path(name)
     known = {path.stem: path for path in tables()}
     if name not in known:
-        raise InputError("sim validate", f"no table named {name!r}", nearest(name, list(known)))
+        raise InputError.unknown("sim validate", f"no table named {name!r}", name, list(known))
     return known[name]

@@ -20,7 +20,6 @@ from sim.collectives.libraries import backend
 from sim.collectives.schedule import GroupShape
 from sim.config import catalog, gate, reads
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.engine.machine import Machine
 from sim.hardware import stack as stacks
 from sim.hardware.cluster.topology import Topology
@@ -266,7 +265,7 @@ def run_by(
         catalog.find("topologies/stacks", own, where="--stack-of")
         if software not in named:
             fault = f"no row has software = {software!r}"
-            raise InputError("--stack-of", fault, nearest(software, sorted(named)))
+            raise InputError.unknown("--stack-of", fault, software, sorted(named))
     return [
         [row | {"software": stack_of.get(str(row["software"]), row["software"])} for row in rows]
         for rows in tables
@@ -414,7 +413,7 @@ def _experts(row: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(printed, str) and printed:
         if printed not in _DISPATCHERS:
             fault = f"dispatcher {printed!r} is not known"
-            raise InputError(str(row["id"]), fault, nearest(printed, list(_DISPATCHERS)))
+            raise InputError.unknown(str(row["id"]), fault, printed, list(_DISPATCHERS))
         own["dispatcher"] = _DISPATCHERS[printed]
     return own
 

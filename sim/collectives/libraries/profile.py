@@ -16,7 +16,7 @@ from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.reads import remembered
-from sim.config.schema import Signed, nearest
+from sim.config.schema import Signed
 from sim.config.units import Bytes
 
 FORMAT = 1
@@ -78,7 +78,7 @@ def located(name: str, *, where: str = "command line") -> Path | None:
     if not path and not catalog.has(FOLDER, name):
         known = catalog.names("topologies/backends") + catalog.names(FOLDER)
         fault = f"no backend named {name!r}, nor a profile of one"
-        raise InputError(where, fault, nearest(name, known))
+        raise InputError.unknown(where, fault, name, known)
     return catalog.find(FOLDER, name, where=where)
 
 

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 
 Given = Mapping[str, tuple[str, ...]]  # the words that follow each argument
 Keys = Mapping[str, Any]
@@ -199,7 +198,7 @@ def chosen(given: Given, argument: str, values: Mapping[str, Any], default: str)
     word = value_of(given, argument, str) if argument in given else default
     if word not in values:
         fault = f"{word!r} is not known"
-        raise InputError(f"argument {argument}", fault, nearest(word, list(filter(None, values))))
+        raise InputError.unknown(f"argument {argument}", fault, word, list(filter(None, values)))
     return values[word]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.config.silent import is_silent
 from sim.hardware import capabilities
 from sim.hardware import stack as stacks
@@ -117,7 +116,7 @@ def importer_of(name: str) -> Framework:
 def framework_of(name: str) -> Framework:
     """Return the framework of this name. Raises `InputError`."""
     if name not in FRAMEWORKS:
-        raise InputError(name, "is no framework that is known", nearest(name, [*FRAMEWORKS]))
+        raise InputError.unknown(name, "is no framework that is known", name, [*FRAMEWORKS])
     return FRAMEWORKS[name]
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.interface.frameworks.arguments import (
     Choice,
     Entry,
@@ -55,7 +54,7 @@ def _model(given: Given) -> dict[str, Any]:
     if (name, flavour) not in _MODELS:
         known = [f"{own} {size}" for own, size in _MODELS]
         fault = f"{name} {flavour} is not known"
-        raise InputError("argument model.flavor", fault, nearest(f"{name} {flavour}", known))
+        raise InputError.unknown("argument model.flavor", fault, f"{name} {flavour}", known)
     return {"model.like": _MODELS[name, flavour]}
 
 

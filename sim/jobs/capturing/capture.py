@@ -11,7 +11,6 @@ from typing import Any
 from sim.config import counting
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.hardware.device import load
 from sim.jobs.capturing.checked import shortcomings
 from sim.jobs.capturing.device import known_torch
@@ -78,7 +77,7 @@ def capture(
         )
     known = [own.name for own in fields(Choices)]
     if unknown := [key for key in choices if key not in known]:
-        raise InputError("sim.capture", f"no argument {unknown[0]!r}", nearest(unknown[0], known))
+        raise InputError.unknown("sim.capture", f"no argument {unknown[0]!r}", unknown[0], known)
     name = getattr(train, "__name__", "function")
 
     def run() -> None:

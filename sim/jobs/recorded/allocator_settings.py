@@ -6,7 +6,6 @@ from math import inf
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the second up to torch 2.8
 MIB = 1 << 20
@@ -53,7 +52,7 @@ def parsed(text: str, where: str) -> AllocatorSettings:
             fault = f"torch's caching allocator has no option {name!r}"
             if name == "backend":
                 fault = f"the allocator {value!r} is not simulated"
-            raise InputError(where, fault, nearest(name, [*_OPTIONS, *_NO_EFFECT]))
+            raise InputError.unknown(where, fault, name, [*_OPTIONS, *_NO_EFFECT])
         field, read, said = _OPTIONS[name]
         try:
             settings = replace(settings, **{field: read(value)})  # type: ignore[arg-type]

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.model.hugging_face import encoders, experts, gpt, llama, states
 from sim.model.hugging_face.config import Config, Document
 from sim.model.hugging_face.keys import translated
@@ -183,7 +182,7 @@ def document(content: Mapping[str, Any], place: str) -> Document:
     if kind in _WRAPPED or "text_config" in content:
         return _inner(content, kind, place)
     if kind not in _TYPES:
-        raise InputError(place, f"model_type = {kind!r} is not known", nearest(kind, [*_TYPES]))
+        raise InputError.unknown(place, f"model_type = {kind!r} is not known", kind, [*_TYPES])
     translation, absent = translated(content, kind)
     config = Config(translation, place)
     if absent:

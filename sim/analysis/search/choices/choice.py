@@ -8,7 +8,6 @@ from sim.analysis.search.space import Space
 from sim.config.checked import replaced
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.parallel.plan import Plan
 
 YES_OR_NO = ("yes", "no")
@@ -70,7 +69,7 @@ class Choice:
                 raise InputError(option, fault, f"write {self.name}=4")
             if words and value not in words and not (self.open and option == "--only"):
                 fault = f"{value!r} is not a value of {self.name}"
-                raise InputError(option, fault, nearest(value, words))
+                raise InputError.unknown(option, fault, value, words)
 
     def _tried(self, space: Space, plan: Plan) -> Iterator[Any]:
         tried = space.capabilities.tried.get(self.name)

@@ -8,7 +8,6 @@ from sim.analysis.search.choices.passes import PASSES
 from sim.analysis.search.choices.states import STATES
 from sim.analysis.search.space import Space
 from sim.config.errors import InputError
-from sim.config.schema import nearest
 from sim.parallel.plan import Plan
 
 
@@ -65,7 +64,7 @@ def parsed(words: Iterable[str], option: str) -> dict[str, tuple[str, ...]]:
     for word in words:
         name, equals, own = word.partition("=")
         if name not in known:
-            raise InputError(option, f"{name!r} is not a choice", nearest(name, [*known]))
+            raise InputError.unknown(option, f"{name!r} is not a choice", name, [*known])
         if not equals or not own:
             raise InputError(option, f"{word!r} has no value", f"write {name}=VALUE[,VALUE]")
         values[name] = (*values.get(name, ()), *own.split(","))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from sim.config.checked import refuse
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.schema import nearest
+from sim.config.near import nearest
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.graphs import (
     NAMED,

@@ -1,0 +1,54 @@
+"""The errors of values that a schema refuses, in one line each."""
+
+import re
+from typing import (
+    Any,
+)
+
+from sim.config import gate
+from sim.config.errors import InputError
+from sim.config.near import nearest
+
+
+def refusal(error: ValueError, where: str, key: str = "") -> InputError:
+    """The error for a fault that the code of a dataclass raises as "what; what to do"."""
+    what, _, remedy = str(error).partition("; ")
+    return InputError(where, f"{key}: {what}" if key else what, remedy or "correct it there")
+
+
+# Pydantic's names for members of a union in the place of a fault; they are not keys of files.
+_OF_UNION = re.compile(r"bool|int|float|str|[a-z-]+\[.*\]|[A-Z]\w*")
+
+# Pydantic's names of faults for values of the wrong shape.
+_SHAPES = (
+    (("string_type",), "a text", '"..."'),
+    (("is_instance_of", "dict_type", "mapping_type"), "a table", "{ ... }"),
+    (("tuple_type", "list_type"), "a list", "[...]"),
+)
+
+
+def first_fault(error: Any, where: str, *outer: str) -> InputError:
+    fault = error.errors()[0]
+    inner = (str(step) for step in fault["loc"])
+    steps = [*outer, *(step for step in inner if not _OF_UNION.fullmatch(step))]
+    place = ", ".join([where, ".".join(steps[:-1])] if len(steps) > 1 else [where])
+    key = steps[-1] if steps else ""
+    if fault["type"] == "value_error":
+        return refusal(fault["ctx"]["error"], place, key)
+    shown = gate.shown(fault["input"])
+    for types, noun, sample in _SHAPES:
+        if fault["type"] in types:
+            return InputError(place, f"{key} = {shown} is not {noun}", f"write {key} = {sample}")
+    what = f"{key} = {shown}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+    return InputError(place, what, _remedy(fault, key))
+
+
+def _remedy(fault: Any, key: str) -> str:
+    context = fault.get("ctx", {})
+    if fault["type"] == "literal_error":
+        texts = re.findall(r"'([^']*)'", context["expected"])
+        return nearest(str(fault["input"]), texts or re.findall(r"\d+", context["expected"]))
+    for name, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
+        if name in context:
+            return f"set {key} {words} {context[name]}"
+    return f"mend {key}"
