@@ -196,8 +196,7 @@ def _interaction(run: Execution, model: Recommendation) -> Operator:
 def _perceptron(
     run: Execution, name: str, widths: tuple[int, ...], *, last: bool = False
 ) -> Iterator[Operator]:
-    """Yield linear layers with biases. A ReLU follows each layer, the loss the `last`
-    perceptron."""
+    """Yield linear layers with biases, a ReLU after each, and the loss after the `last`."""
     for number, (inputs, outputs) in enumerate(pairwise(widths)):
         label = f"{name} {number}" if len(widths) > 2 else name
         linear = Linear(
