@@ -25,6 +25,7 @@ RING = re.search(
 
 HEAD = """
 from dataclasses import dataclass
+from typing import Literal
 from sim.jobs.sharing.plan import Sharing
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mine(Sharing):
@@ -101,8 +102,21 @@ def test_a_page_runs_no_method_of_a_file_that_it_may_not_read(tmp_path: Path) ->
             "the method 'gossip' is there already; give it another name",
         ),
         (
+            f"{HEAD}    method: Literal['mine'] = 'yours'",
+            "method is 'yours', but its Literal has 'mine'; write the same name in both places",
+        ),
+        (
+            f"{HEAD}    method: str = 'mine'\n    group: int = 8\n    def start(self, pool): ...",
+            "group is a key of all methods of Sharing; choose another name",
+        ),
+        (
+            f"{HEAD}    method: str = 'mine'\n    def start(self, pool): ...\n"
+            "    def check(self, workers, where): ...",
+            "Mine.check takes (self, workers, where); write def check(self, workers, nodes, where)",
+        ),
+        (
             f"{HEAD}    method: str = 'torn'\n    def start(self, pool): pool.trian(1)",
-            "fails in line 7: AttributeError: 'WorkerPool' object has no attribute 'trian'",
+            "fails in line 8: AttributeError: 'WorkerPool' object has no attribute 'trian'",
         ),
     ],
 )

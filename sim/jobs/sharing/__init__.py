@@ -12,6 +12,6 @@ KEYS = ("sharing",)
 
 def adopt(path: Path) -> dict[str, str]:
     """Return the settings with which a scenario uses the method of a Python file."""
-    from sim.jobs.sharing.plan import method_of
+    from sim.jobs.sharing.own_method import method_of
 
     return {"sharing.method": method_of(path)}

@@ -4,15 +4,12 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import field
-from inspect import get_annotations, isabstract
-from itertools import chain, pairwise
+from itertools import pairwise
 from math import inf, prod
-from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from sim.collectives.compression import Compression
-from sim.config.added_file import add_file
 from sim.config.bounds import Lt
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -313,10 +310,11 @@ class ServerBased(Sharing):
 def methods() -> list[type[Sharing]]:
     """The keys of every method: the dataclass of each file in `sim.jobs.sharing.methods`."""
     found = modules("sim.jobs.sharing.methods").values()
-    return [kind for module in found for kind in _methods_of(module)]
+    return [kind for module in found for kind in methods_of(module)]
 
 
-def _methods_of(module: ModuleType) -> list[type[Sharing]]:
+def methods_of(module: ModuleType) -> list[type[Sharing]]:
+    """The methods that a module defines."""
     return [
         kind
         for kind in vars(module).values()
@@ -324,38 +322,6 @@ def _methods_of(module: ModuleType) -> list[type[Sharing]]:
         and issubclass(kind, Sharing)
         and kind.__module__ == module.__name__
     ]
-
-
-def _names_of(kind: type[Sharing]) -> tuple[str, ...]:
-    return get_args(get_annotations(kind).get("method"))
-
-
-def method_of(path: Path) -> str:
-    """The name of the method that a Python file adds, for this process. Raises `InputError`."""
-
-    def only(module: ModuleType) -> str:
-        named = _methods_of(module)
-        if len(named) != 1:
-            fault = f"has {len(named)} subclasses of Sharing (from sim.jobs.sharing.plan)"
-            raise InputError(
-                str(path), fault, 'write one (docs/sharing.md, "A method of your own")'
-            )
-        (kind,) = named
-        name = kind.__dict__.get("__dataclass_fields__", Sharing.__dataclass_fields__)["method"]
-        if not isinstance(name.default, str) or "method" not in get_annotations(kind):
-            fault = f"{kind.__name__} has no name of its own"
-            remedy = 'make it a dataclass with method: Literal["mine"] = "mine"'
-            raise InputError(str(path), fault, remedy)
-        if isabstract(kind):
-            fault = f"{kind.__name__} has no start(self, pool)"
-            raise InputError(str(path), fault, "start the workers there: pool.train(loop)")
-        others = [other for other in methods() if other.__module__ != module.__name__]
-        if name.default in chain.from_iterable(map(_names_of, others)):
-            fault = f"the method {name.default!r} is there already"
-            raise InputError(str(path), fault, "give it another name")
-        return name.default
-
-    return add_file("sim.jobs.sharing.methods", path, only)
 
 
 def _check_members(plan: Sharing, workers: int, nodes: int, where: str) -> None:

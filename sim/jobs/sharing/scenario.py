@@ -5,7 +5,8 @@ from typing import Annotated, Any, ClassVar
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 from sim.hardware.stack import Stack
-from sim.jobs.sharing.plan import Sharing, method_of, methods
+from sim.jobs.sharing.own_method import method_of
+from sim.jobs.sharing.plan import Sharing, methods
 from sim.parallel.plan import Plan
 from sim.scenario.scenario import BaseScenario, named_columns
 
