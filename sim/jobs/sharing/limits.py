@@ -105,7 +105,7 @@ def _size(plan: Sharing) -> int:
 def _steps(plan: Sharing, step: Workload, where: str) -> float:
     """Steps of each worker, as if messages took no time."""
     if plan.until is None:
-        return max(plan.steps, getattr(plan, "period", 1))  # at least a whole round
+        return max(plan.steps, plan.round_steps)
     if not step.seconds:
         fault = "until is set, but a step takes no time, so no number of steps is enough"
         raise InputError(where, fault, "give steps, or sharing.times.forward")

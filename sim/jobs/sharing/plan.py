@@ -143,6 +143,11 @@ class Sharing(ABC):
         return {}
 
     @property
+    def round_steps(self) -> int:
+        """Steps of a worker before its first update; even the shortest run has so many."""
+        return 1
+
+    @property
     def details(self) -> list[str]:
         """The settings that distinguish this run of the method, each in a word or two."""
         return []

@@ -1,16 +1,19 @@
 """What would take hours is refused before it begins; what a task costs is known beforehand."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.jobs.sharing.learning.tasks import task_of
 from sim.jobs.sharing.limits import COSTS
+from sim.jobs.sharing.methods.all_reduce import AllReduce
+from sim.jobs.sharing.setup import assemble
 from sim.jobs.sharing.tables import TASKS, Learning, Recovery, StragglerCause
 from sim.jobs.sharing.workload import Workload
 from sim.variability.laws import Constant
-from tests.jobs.sharing.pools import setup, work
+from tests.jobs.sharing.pools import hosts, setup, work
 
 FLEET = Workload.plain(1e-4, 1.0)  # whose steps take no time to speak of
 FLICKER = StragglerCause(law=Constant(factor=2.0), links=("node0.nic0",), interval=1e-9)
@@ -43,6 +46,10 @@ LONG: dict[str, tuple[dict[str, Any], str]] = {
     "everyone beside everyone": (
         {"method": "gossip", "graph": "complete", "workers": 1000},
         "20,000 updates would take about 5.5 h",
+    ),
+    "a round of gossip without end": (
+        {"method": "gossip", "period": 10**6},
+        "4,000,000 updates would take",
     ),
     "a round without end": (
         {"method": "local_sgd", "period": 10**6},
@@ -80,6 +87,14 @@ def test_what_would_take_long_is_refused_with_an_estimate(
     with pytest.raises(InputError) as refused:
         setup(**options)
     assert said in str(refused.value)
+
+
+def test_a_period_counts_only_where_a_method_says_that_it_is_a_round() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Mine(AllReduce):
+        period: int | Literal["never"] = "never"
+
+    assert assemble(Mine(workers=2, steps=1), hosts(), work()).plan.round_steps == 1
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "none"])

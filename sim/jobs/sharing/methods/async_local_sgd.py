@@ -37,6 +37,10 @@ class AsyncLocalSGD(ServerBased):
             refuse(self, "have no effect without outer_momentum; set outer_momentum", "delay")
 
     @property
+    def round_steps(self) -> int:
+        return self.period
+
+    @property
     def details(self) -> list[str]:
         told = {
             f"buffer of {self.buffer}": self.buffer > 1,

@@ -26,6 +26,10 @@ class Elastic(ServerBased):
     moving_rate: Positive = 0.9
 
     @property
+    def round_steps(self) -> int:
+        return self.period
+
+    @property
     def details(self) -> list[str]:
         return [f"EASGD, {self.period} local steps"]
 

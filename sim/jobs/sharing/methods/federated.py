@@ -42,6 +42,10 @@ class Federated(ServerBased):
         if bool(self.online) != bool(self.offline):
             raise ValueError("online and offline take turns: give both, or neither")
 
+    @property
+    def round_steps(self) -> int:
+        return self.period
+
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
         kept = ServerBased.kept(self, parameters, width, workers)
         return {**kept, "start of the round": width * parameters}

@@ -82,6 +82,10 @@ class Gossip(Sharing):
         return self.algorithm == "ad_psgd"
 
     @property
+    def round_steps(self) -> int:
+        return self.period
+
+    @property
     def details(self) -> list[str]:
         several = self.period > 1
         title = "SwarmSGD" if several and self.algorithm == "ad_psgd" else _TITLES[self.algorithm]

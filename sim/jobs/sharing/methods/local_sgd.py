@@ -95,6 +95,10 @@ class LocalSGD(Sharing):
             refuse(self, "have no effect without sites; set site", "site_period")
 
     @property
+    def round_steps(self) -> int:
+        return self.period
+
+    @property
     def details(self) -> list[str]:
         told = {
             f"{self.fragments} fragments": self.fragments > 1,
