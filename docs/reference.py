@@ -7,20 +7,19 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from sim.analysis.reliability.failures import Failures
+from sim.config.plugins import modules
 from sim.config.schema import Tagged, annotations_of
 from sim.config.units import EXAMPLES, Unit
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.jobs.generation.engine import Engine
-from sim.jobs.generation.scenario import GenerationScenario
-from sim.jobs.reinforcement.scenario import ReinforcementScenario
-from sim.jobs.sharing.scenario import SharingScenario
 from sim.model import kinds
 from sim.model.precision import Recipe
 from sim.model.transformer import Transformer
@@ -33,10 +32,16 @@ HEAD = """\
 Written by `python -m docs.reference` from the dataclasses that validate the files; `--set` takes
 the same keys. A quantity is a text with its unit; *needed* stands where there is no default.
 """
+KINDS = [
+    folder.__name__
+    for folder in modules("sim.jobs").values()
+    if hasattr(folder, "KEYS")
+    and not hasattr(folder, "claims")  # recordings are files of their own
+]
 FILES = (
     (
         "Scenarios: `scenarios/NAME.toml`",
-        (Scenario, SharingScenario, GenerationScenario, ReinforcementScenario),
+        (Scenario, *(import_module(f"{home}.kind").SCENARIO for home in KINDS)),
     ),
     ("Models: `models/NAME.toml`", (Transformer,)),
     ("Devices: `topologies/devices/NAME.toml`", (Device,)),

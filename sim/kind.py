@@ -35,7 +35,7 @@ A folder itself may have `adopt`, which adds a user's Python file and returns se
 
 import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
@@ -233,6 +233,9 @@ def _put_all(
     heads = {head_of(key) for key in changes}
     known = heads <= {*FILES, *(annotations_of(given).written if given else ())}
     kind = given if given and known else _scenario_class({*document, *heads.difference(FILES)})
+    right = _scenario_class(document)
+    if document.keys() & annotations_of(right).written.keys() - annotations_of(kind).written.keys():
+        kind = right  # settings of another kind, which `_owner` refuses
     for name, field in annotations_of(kind).written.items():
         tagged, table = tagged_in(field), document.get(name)
         if tagged is None:
@@ -319,14 +322,12 @@ def _owner(key: str, kind: type[BaseScenario]) -> tuple[str, bool]:
     if key == "device":
         key, head = "topology.device", "topology"
     keys = [field.name for field in fields(kind)]
-    if head not in (*keys, *FILES) and not any(head in folder.KEYS for folder in folders()):
-        raise InputError(where, f"unknown key {key!r}", _meant(key, keys))
-    return key, "." in key and (head in FILES or head not in keys)
+    if head not in (*keys, *FILES):
+        from sim.config.near import nearest
 
-
-def _meant(key: str, keys: Sequence[str]) -> str:
-    """The remedy for an unknown key: keys that its author may have meant."""
-    from sim.config.near import nearest
-
-    kinds = (key for folder in folders() for key in folder.KEYS)
-    return in_table(key) or nearest(head_of(key), list(dict.fromkeys([*keys, *FILES, *kinds])))
+        if any(head in folder.KEYS for folder in folders()):
+            fault = f"this scenario is of a kind that has no {head}"
+            raise InputError(where, fault, f"name a scenario with {head} (`sim list`)")
+        meant = in_table(key) or nearest(head, list(dict.fromkeys([*keys, *FILES])))
+        raise InputError(where, f"unknown key {key!r}", meant)
+    return key, "." in key and head in FILES

@@ -346,6 +346,7 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("=4", "is not of the form key=value"),
         ("plan.tpp=4", "unknown key 'tpp'; did you mean 'tp'?"),
         ("plann.tp=4", "unknown key 'plann.tp'; did you mean 'plan'?"),
+        ("generation.prompts=3", "this scenario is of a kind that has no generation; name a"),
         ("plan.tp.x=4", "is a value, not a table"),
         ("plan.=4", "unknown key ''"),
         ("plan=4", "plan"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from sim.config import plugins
-from sim.config.errors import InputError
+from sim.config.errors import InputError, UnknownNameError
 from sim.config.gate import refuse_unsound
 from sim.config.reads import allowed, exists, listed, packaged_root, remembered, text
 from sim.config.schema import validate
@@ -114,11 +114,11 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
     kind = _KINDS.get(folder, "file")
     if "/" in name and not name.endswith(_SUFFIXES) and not exists(Path(name)):
         remedy = "names of the Hugging Face hub are not known here: give its config.json's path"
-        raise InputError(where, _absence(name, kind), remedy)
+        raise UnknownNameError(where, _absence(name, kind), remedy)
     here = f"a file is given with its ending: {name}.toml" * exists(Path(f"{name}.toml"))
     remedy = here or _other(folder, name) or meant(Path(name).stem, known)
     remedy = remedy or f"`sim list` shows every {kind}"
-    raise InputError(where, _absence(name, kind), remedy)
+    raise UnknownNameError(where, _absence(name, kind), remedy)
 
 
 def _other(folder: str, name: str) -> str:

@@ -50,5 +50,9 @@ def json_fault(error: ValueError | RecursionError) -> tuple[int, str]:
     return 1, "is not JSON that can be read"
 
 
+class UnknownNameError(InputError):
+    """A name of a file that no folder has."""
+
+
 class FitError(InputError):
     """A job needs more memory than there is; the command's exit code is then 3."""

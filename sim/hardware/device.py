@@ -244,7 +244,7 @@ class Device(metaclass=Named):
         """The half precision that the device multiplies in: bf16, or fp16 where it has no bf16."""
         return "bf16" if "bf16" in self.peak.known else "fp16"
 
-    def peak_rate(self, precision: str) -> float:
+    def peak_rate(self, precision: str, where: str = "precision") -> float:
         """Dense peak of matrix products with operands of `precision` (FLOP/s).
 
         Raises `InputError` where the device has no such arithmetic.
@@ -254,7 +254,7 @@ class Device(metaclass=Named):
         """
         if precision not in self.peak.known:
             remedy = f"it has {', '.join(self.peak.known)}"
-            raise InputError("precision", f"{self.name} has no {precision}", remedy)
+            raise InputError(where, f"{self.name} has no {precision}", remedy)
         return float(getattr(self.peak, precision))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, field, fields, is_dataclass
 from importlib import import_module
 from math import isfinite
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -64,7 +64,8 @@ class Answer:
     """An answer, which shows itself as the document that `view` makes ("module:function", or a
     module with a function `view`). `picture` draws it (by default with the function `figure` of the
     module), as do the `pictures` by name. `report` is the module of its page, `comparison` the
-    class that compares several answers ("module:Class").
+    class that compares several answers ("module:Class"). `units` has the units of `columns` by the
+    part of their names before a dot: "s", "%" (of shares), "B" or "USD".
 
     JSON leaves out the `unwritten` fields; `derived` has further keys of JSON: names of properties,
     or "key=property". `frame_rows` names the rows of its table, `frame_index` the columns that tell
@@ -79,6 +80,7 @@ class Answer:
     comparison: ClassVar[str] = ""
     unwritten: ClassVar[tuple[str, ...]] = ()
     derived: ClassVar[tuple[str, ...]] = ()
+    units: ClassVar[Mapping[str, str]] = {}
     frame_rows: ClassVar[str] = ""
     frame_index: ClassVar[tuple[str, ...]] = ()
 
@@ -136,13 +138,6 @@ class Answer:
         """Why the job would not run; empty if it would."""
         return ""
 
-    @classmethod
-    def of_dict(cls, document: Mapping[str, Any]) -> Self:
-        """The answer that `to_dict` wrote, without the fields that JSON leaves out."""
-        empty = Timeline(roles=(), spans=(), end=0.0)
-        inputs = Inputs(**document["inputs"])
-        return cls(**{**document, "inputs": inputs, "timeline": empty})
-
     @property
     def remarks(self) -> tuple[str, ...]:
         """The notes of its inputs, and its own warnings."""
@@ -166,7 +161,7 @@ class Answer:
     def plot(self, of: str = "") -> "Figure":
         """The answer's picture, or its picture `of` something. Raises `InputError` for none."""
         if not (of or self.picture):
-            raise InputError(type(self).__name__, "has no picture", "print the answer")
+            raise InputError("picture", f"a {type(self).__name__} has none", "print the answer")
         if of and of not in self.pictures:
             where, fault = type(self).__name__, f"has no picture of {of!r}"
             if not self.pictures:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from math import isfinite
+from typing import Any
 
+from sim.config.readable import human_bytes, human_seconds
 from sim.config.units import DAY, HOUR, MINUTE
 
 Cells = tuple[str, ...]  # a row of a table
@@ -145,3 +147,23 @@ def time_unit(seconds: float) -> tuple[float, str]:
     """
     units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
     return next((unit for unit in units if seconds >= unit[0]), units[-1])
+
+
+_FORMS = {"s": human_seconds, "%": percent, "B": human_bytes, "USD": money}
+
+
+def figure(value: Any, unit: str = "") -> str:
+    """A figure as text, by its unit: "s", "%" (of a share), "B", "USD", or "" for none.
+
+    >>> figure(0.5, "s"), figure(0.5, "%"), figure(4096, "B"), figure(0.5), figure(None)
+    ('500 ms', '50.0 %', '4.00 KiB', '0.5', '-')
+    """
+    if value is None or value != value:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if unit:
+        return _FORMS[unit](value)
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e4 else large(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -113,7 +113,7 @@ def _check_network(model: Model, plan: Plan, topology: Topology, where: str) -> 
         key = "activations" if plan.activations else "lora" if plan.lora else "optimizer"
         fault = f"{key} of layers that are no transformer's are not known"
         raise InputError(where, fault, f"leave {key} out")
-    topology.device.peak_rate(plan.precision)  # refuses a precision that the device lacks
+    topology.device.peak_rate(plan.precision, where)  # refuses a precision that the device lacks
     model.check(plan.precision, topology.device.name)
 
 

@@ -11,8 +11,10 @@ import pytest
 
 import sim
 from docs import schema
+from sim import questions
 from sim.analysis.calibration.training.comparison import compare
 from sim.analysis.calibration.training.job_measurement import JobMeasurement, MeasuredRound
+from sim.analysis.comparison.stored import stored
 from sim.analysis.search.space import Space
 from sim.analysis.validation.figures import FigureRun, FigureValidation
 from sim.analysis.validation.parts import validate_kernels
@@ -40,6 +42,7 @@ OF_NO_MODEL = (
 SEVERAL = ("network", "compare", "compare-figures", "compare-sharing", "diff")
 RECORD = Path(__file__).parents[1] / "jobs/capturing/recordings/ddp-2.12.json.gz"
 ON = {"topology": "dgx-h100-ndr"}
+RUNS = [name for name in schema.ANSWERS if schema.answer(name) in questions.answers()]
 
 
 def answers(folder: Path) -> dict[str, Answer]:
@@ -113,6 +116,15 @@ def test_an_answer_says_what_it_is_of(name: str, given: dict[str, Answer]) -> No
         assert inputs["version"] == sim.__version__
         if name not in OF_NO_MODEL:
             assert all(inputs[key] for key in ("cluster", "model", "plan"))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_that_json_keeps_is_read_back(
+    name: str, given: dict[str, Answer], tmp_path: Path
+) -> None:
+    printed = json.dumps(given[name].to_dict())
+    (tmp_path / "kept.json").write_text(printed)
+    assert json.dumps(stored(tmp_path / "kept.json").to_dict()) == printed
 
 
 def test_every_class_of_answers_is_published() -> None:

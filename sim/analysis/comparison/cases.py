@@ -1,23 +1,22 @@
 """The cases of a comparison: scenarios with their own settings, and stored results."""
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sim import kind, questions
+from sim.analysis.comparison.stored import stored
 from sim.analysis.samples.seeds import samples
-from sim.config import reads
 from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.stopping import so_far
 from sim.parallel.plan import Plan
-from sim.results.answer import SCHEMA, JobAnswer
+from sim.results.answer import JobAnswer
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import settings_of
 
@@ -44,11 +43,11 @@ class Case:
 
 
 class Prepared(NamedTuple):
-    """A job that is read and set up: the class of its `comparison`, and functions for its `answer`
-    and for the `runs` of several seeds. `rent` is as in a `Case`."""
+    """A job that is read and set up: the class of its answer (`gives`), and functions for its
+    `answer` and for the `runs` of several seeds. `rent` is as in a `Case`."""
 
     name: str
-    comparison: str
+    gives: type[JobAnswer]
     answer: Callable[[], JobAnswer]
     rent: float | None = None
     runs: Callable[[int], tuple[JobAnswer, ...]] | None = None
@@ -145,15 +144,15 @@ def _job_of(answer: JobAnswer) -> BaseScenario:
 
 def _prepared(name: str | None, job: Any, task: Any) -> Prepared:
     if isinstance(job, JobAnswer):
-        return Prepared(name or job.title, job.comparison, lambda: job)
+        return Prepared(name or job.title, type(job), lambda: job)
     if not isinstance(job, BaseScenario):
         fault = f"a {type(job).__name__} is no job"
         raise InputError("compare", fault, "give names, scenarios or results")
-    setup, how = kind.set_up(job, task=task), questions.answer_of(job).comparison
+    setup, gives = kind.set_up(job, task=task), questions.answer_of(job)
     topology = setup.machine.topology
     rent = topology.gpus * topology.price.hour if topology.price else None
     runs = None if questions.seeds(job) is None else partial(_seeded, job, task)
-    return Prepared(name or job.name, how, partial(kind.answer, setup), rent, runs)
+    return Prepared(name or job.name, gives, partial(kind.answer, setup), rent, runs)
 
 
 def _seeded(job: BaseScenario, task: Any, seeds: int) -> tuple[JobAnswer, ...]:
@@ -177,31 +176,3 @@ def _told_apart(found: list[Case]) -> Iterator[Case]:
         seen[case.name] += 1
         again = count[case.name] > 1
         yield replace(case, name=f"{case.name} ({seen[case.name]})") if again else case
-
-
-_REMEDY = "write it with `sim run SCENARIO --json > result.json`"
-
-
-def stored(path: Path) -> JobAnswer:
-    """Return the answer in a file, which has no timeline. Raises `InputError`."""
-    written = reads.text(path)
-    try:
-        found = json.loads(written)
-    except (ValueError, RecursionError):
-        raise InputError(str(path), "is no JSON", _REMEDY) from None
-    document: dict[str, Any] = found if isinstance(found, dict) else {}
-    if document.pop("schema", SCHEMA) != SCHEMA:
-        raise InputError(str(path), "is a result of another version", _REMEDY)
-    nearest = max(questions.answers(), key=lambda own: len(_needed(own) & document.keys()))
-    known = {key.name for key in fields(nearest)} - {"timeline"}
-    missing, unknown = sorted(_needed(nearest) - document.keys()), sorted(document.keys() - known)
-    if missing or unknown:
-        fault = f"lacks {missing[0]!r}" if missing else f"has an unknown key {unknown[0]!r}"
-        raise InputError(str(path), f"is no result of this version: it {fault}", _REMEDY)
-    return nearest.of_dict(document)
-
-
-def _needed(answer: Any) -> set[str]:
-    """Return the keys that a document must have to be an answer of this class."""
-    needed = {key.name for key in fields(answer) if key.default is key.default_factory is MISSING}
-    return needed - {"timeline"}

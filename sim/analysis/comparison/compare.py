@@ -37,12 +37,12 @@ def compare(
     alone = len(jobs) == 1 and isinstance(jobs[0], Mapping | list | tuple)
     own = settings_of(settings, price)
     found = prepared(jobs[0] if alone else jobs, own, task)  # type: ignore[arg-type]
-    first, *others = dict.fromkeys(job.comparison for job in found)
+    first, *others = dict.fromkeys(job.gives for job in found)
     if others:
         raise InputError("compare", "jobs of different kinds", "compare jobs of one kind")
-    if not first:
+    if not first.comparison:
         raise InputError("compare", "no comparison of such jobs is known", "run each by itself")
-    home, _, name = first.partition(":")
+    home, _, name = first.comparison.partition(":")
     comparison: type[Comparison] = getattr(import_module(home), name)
     asked = {"target": target, "tokens": tokens}
     comparison.check(asked)

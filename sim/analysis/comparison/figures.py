@@ -1,12 +1,11 @@
 """Jobs side by side by the figures of their kind, for kinds without a comparison of their own.
 
-An answer names this class as its `comparison`. It offers `cost` and `account`, and may offer
-`units`. `cost` is the name and the seconds of the quantity that is smallest for the best job.
-`account` has seconds by part, under a title. `units` has the units of its `columns` by the part of
-their names before a dot: "s", "%" (of shares) or "USD".
+An answer names this class as its `comparison`, and offers `cost` and `account`. `cost` is the name
+and the seconds of the quantity that is smallest for the best job. `account` has seconds by part,
+under a title.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import isclose
 from typing import Any
 
@@ -15,9 +14,7 @@ from sim.analysis.comparison.comparison import Comparison, Parted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.readable import human_seconds
-from sim.results.formatting import Cells, large, money, percent
-
-_FORMS: Mapping[str, Callable[[float], str]] = {"s": human_seconds, "%": percent, "USD": money}
+from sim.results.formatting import Cells, figure, percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +40,9 @@ class FigureComparison(Comparison):
     @property
     def table(self) -> list[Cells]:
         names = list(dict.fromkeys(name for row in self.records for name in row))[1:]
-        units = self.cases[0].result.get("units") or {}
+        units = self.cases[0].result.units
         rows = [
-            (row["name"], *(_shown(row.get(n), units.get(n.partition(".")[0])) for n in names))
+            (row["name"], *(figure(row.get(n), units.get(n.partition(".")[0], "")) for n in names))
             for row in self.records
         ]
         return [("", *(name.replace("_", " ").replace(".", ", ") for name in names)), *rows]
@@ -58,13 +55,18 @@ class FigureComparison(Comparison):
 
     @property
     def best(self) -> Case:
-        return self.cases[self.costs.index(min(self.costs))]
+        runs = [case for case in self.cases if not case.result.misfit] or self.cases
+        costs = dict(zip(self.names, self.costs, strict=True))
+        return min(runs, key=lambda case: costs[case.name])
 
     @property
     def reason(self) -> str:
         best, costs = self.cases.index(self.best), self.costs
         others = [n for n in range(len(costs)) if n != best]
         other = 0 if best else min(others, key=lambda n: costs[n])
+        if misfit := self.cases[other].result.misfit:
+            why = f"{self.names[other]} would not run: {misfit}."
+            return f"No job would run; {why}" if self.best.result.misfit else why
         name, least = self.best.result.get("cost")
         if isclose(least, costs[other]):
             both = f"{self.names[best]} and {self.names[other]}"
@@ -72,12 +74,3 @@ class FigureComparison(Comparison):
         less = percent(1.0 - least / costs[other])
         taken = f"{human_seconds(least)} against {human_seconds(costs[other])}"
         return f"{self.names[best]} takes {less} less than {self.names[other]}: {taken} {name}."
-
-
-def _shown(value: Any, unit: str | None) -> str:
-    """Return a figure as text."""
-    if value is not None and unit is not None:
-        return _FORMS[unit](value)
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else large(value)
-    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -6,7 +6,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim import kind
+from sim import kind, questions
 from sim.analysis.executors import Jobs
 from sim.analysis.sweeps import points, table
 from sim.analysis.sweeps.sweep import sweep as swept
@@ -130,9 +130,11 @@ def sweep(
         store=None if store is None else Path(store),
         jobs=jobs,
     )
+    loaded = kind.load(job, always)
+    frame.attrs["units"] = dict(questions.answer_of(loaded).units)
     return Sweep(
         scenario=job if isinstance(job, str) else job.name,
-        inputs=_inputs(kind.load(job, always)),
+        inputs=_inputs(loaded),
         frame=frame,
         damaged=frame.attrs["damaged"],
     )

@@ -25,7 +25,7 @@ from sim.analysis.sweeps.table import WALL, Row, table, with_differences
 from sim.config import limit, reads
 from sim.config.counting import counted
 from sim.config.dataclass import dataclass
-from sim.config.errors import InputError
+from sim.config.errors import InputError, UnknownNameError
 from sim.config.reads import joined
 from sim.config.stopping import so_far
 from sim.results.answer import Figures
@@ -121,11 +121,15 @@ def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) 
 
 
 def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:
-    """Return the mistake in a point; None if there is none, or if sizes do not fit together."""
+    """Return the mistake in a point; None if there is none, or if its values are right one by one
+    and do not suit one another."""
+    name = "plan"
     try:
-        kind.set_up(_loaded(scenario, point), brief=True)
+        loaded = _loaded(scenario, point)
+        name = loaded.name
+        kind.set_up(loaded, brief=True)
     except InputError as error:
-        return None if _of_layout(error) else error
+        return None if _of_values_together(error, name) else error
     return None
 
 
@@ -140,10 +144,12 @@ def _values(points: Sequence[Point]) -> list[tuple[str, str]]:
     return [(key, value) for key, values in few.items() for value in values]
 
 
-def _of_layout(error: InputError) -> bool:
-    """Return whether sizes do not fit together; other errors are of unknown keys and wrong
-    values."""
-    return error.where.rpartition(", ")[2] in ("plan", "balance") or "GPUs" in error.what
+def _of_values_together(error: InputError, name: str) -> bool:
+    """Return whether the values of the scenario `name` do not suit one another. Other errors are of
+    unknown names and keys, and of the values of other files."""
+    head, tail = error.where.partition(", ")[0], error.where.rpartition(", ")[2]
+    own = head == name or tail in ("plan", "balance") or "GPUs" in error.what
+    return own and not isinstance(error, UnknownNameError)
 
 
 def _computed(

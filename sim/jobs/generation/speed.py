@@ -66,7 +66,7 @@ class Speed:
         self.device = device = self.machine.topology.device.among(self.layout.gpus)
         self._timing = Timing(self.machine, device, self.engine, self.layout)
         self.passes = Passes(checked(self.model, self.where), self.layout, stack)
-        device.peak_rate(self.layout.precision)
+        device.peak_rate(self.layout.precision, self.where)
         if not self.layers:
             fault = "all layers have states in place of attention, so no tokens are cached"
             raise InputError(self.where, fault, "name a model with some attention")

@@ -1,9 +1,8 @@
 """The answer to a run of workers that share updates."""
 
-from collections.abc import Mapping
 from dataclasses import field, replace
-from math import inf, nan
-from typing import TYPE_CHECKING, Any, Self
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 from sim.config.dataclass import dataclass
 from sim.config.readable import human_seconds
@@ -11,7 +10,7 @@ from sim.engine.timeline import Timeline
 from sim.hardware.cluster.topology import Topology
 from sim.jobs.sharing.learning.task import NoTask
 from sim.jobs.sharing.update_record import CurvePoint, held
-from sim.results.answer import Inputs, JobAnswer
+from sim.results.answer import JobAnswer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,15 +107,6 @@ class Outcome(JobAnswer):
     def misfit(self) -> str:
         return "" if self.fits else self.warnings[0]
 
-    @classmethod
-    def of_dict(cls, document: Mapping[str, Any]) -> Self:
-        curve = tuple(map(_point, document["curve"]))
-        loss = nan if document["diverged"] else document["loss"]
-        timeline, inputs = Timeline(roles=(), spans=(), end=0.0), Inputs(**document["inputs"])
-        return cls(
-            **{**document, "inputs": inputs, "timeline": timeline, "curve": curve, "loss": loss}
-        )
-
     @property
     def learns_nothing(self) -> bool:
         """Whether the workers have no task."""
@@ -169,9 +159,3 @@ class Outcome(JobAnswer):
             if span.start < end
         ]
         return replace(self.timeline, spans=spans, end=end)
-
-
-def _point(values: list[Any]) -> CurvePoint:
-    """A point of the curve; a loss that is None in JSON has diverged and becomes NaN."""
-    point = CurvePoint(*values)
-    return point if point.loss is not None else point._replace(loss=nan)

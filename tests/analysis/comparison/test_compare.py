@@ -231,6 +231,7 @@ def test_settings_alone_are_those_of_the_first_scenario_or_result() -> None:
         ([": plan.tp=4", "megatron-1.7b"], "is nothing to compare"),
         (["megatron-1.7b", "megatron-1.7b:"], "is nothing to compare"),
         (["megatron-1.7b", "ps-ssp"], "compare jobs of one kind"),
+        (["qwen3-32b-answers", "grpo-8b"], "compare jobs of one kind"),
         (["megatron-1.7b", ": plan.microbach=8"], "did you mean 'microbatch'?"),
         (["megatron-1.7b", "megatron-1.7c"], "no scenario named"),
         (["megatron-1.7b", ": plan.microbatch=8", "--target", "2"], "have no loss"),

@@ -145,6 +145,15 @@ def test_points_that_do_not_divide_or_fit_are_kept_with_their_reason(folder: Pat
     assert frame["step_time"].isna().tolist() == [True, False, False]
 
 
+def test_sizes_that_do_not_suit_another_kind_of_job_are_a_point_without_figures() -> None:
+    few = {"generation.prompts": 8}
+    swept = sim.sweep("qwen3-32b-answers", {"generation.layout.tp": [3, 8]}, settings=few, jobs=1)
+    assert swept.frame["valid"].tolist() == [False, True]
+    shown = str(swept)
+    assert "tp = 3 does not divide heads = 64" in shown
+    assert "tokens_per_second" in shown
+
+
 def test_a_faster_network_is_never_slower(folder: Path) -> None:
     grid = points([axis("network.bandwidth=25..400Gb/s:4")])
     times = sweep.sweep("job.toml", grid, jobs=1)["step_time"]

@@ -1,6 +1,9 @@
 """Jobs on one cluster keep the laws of max-min sharing, whatever their order and their offsets."""
 
+import json
 from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 
 import sim
 from sim import kind, questions
+from sim.analysis.comparison.stored import stored
 from sim.analysis.reliability import saving as reliability
 from sim.config.errors import InputError
 from sim.hardware.cluster import topology as topologies
@@ -296,7 +300,7 @@ def test_every_job_stays_on_its_own_gpus() -> None:
     assert sick["on 2"] > 1.2 * healthy["on 2"]
 
 
-def test_ways_to_place_jobs_stand_side_by_side() -> None:
+def test_ways_to_place_jobs_stand_side_by_side(tmp_path: Path) -> None:
     apart, together = (played(*jobs) for jobs in (
         (job([0, 1]), job([2, 3])), (job([0, 2]), job([1, 3]))))  # fmt: skip
     compared = sim.compare({"apart": apart, "together": together})
@@ -307,6 +311,12 @@ def test_ways_to_place_jobs_stand_side_by_side() -> None:
     assert sim.compare({"one": apart, "other": apart}).reason.startswith(
         "one and other take equally long"
     )
+    rows = tuple(replace(row, fits=False) for row in apart.jobs)
+    refused = sim.compare({"crowded": replace(apart, jobs=rows), "together": together})
+    assert refused.best.name == "together"
+    assert refused.reason.startswith("crowded would not run: on 0 needs more memory")
+    (tmp_path / "apart.json").write_text(json.dumps(apart.to_dict()))
+    assert replace(stored(tmp_path / "apart.json"), timeline=apart.timeline) == apart
 
 
 def test_an_answer_reads_like_a_table() -> None:

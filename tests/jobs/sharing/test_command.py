@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import sim
 from notebooks.studies.nine_ways import nine_ways
 from sim import kind
-from sim.analysis.comparison.cases import stored
+from sim.analysis.comparison.stored import stored
 from sim.analysis.samples.seeds import Seeds
 from sim.analysis.sweeps import table
 from sim.analysis.sweeps.answer import Sweep
