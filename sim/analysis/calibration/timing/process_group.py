@@ -3,62 +3,53 @@
 If a rank dies, by an error or a signal, the other ranks are ended, and the caller gets its error.
 """
 
+import logging
 import os
+import pickle
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
 Task = Callable[..., Any]
 
-# If a rank dies, its peers fail, too, with a broken connection. After the first error, other ranks
-# have this time (s) to report, so that the reports include the error that caused all others.
-SETTLING = 3.0
 _TIMEOUT = timedelta(minutes=10)
+_ENDED = "the other ranks were ended"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Membership:
-    """The task of each process of a group, and how the process joins; ranks meet at `store`.
+def _member(
+    task: Task,
+    arguments: tuple[Any, ...],
+    ranks: int,
+    device: str,
+    threads: int,
+    store: str,
+    rank: int,
+) -> Any:
+    """Join the process group, whose ranks meet at `store`, do the task, and leave."""
+    import torch
+    import torch.distributed as dist
 
-    `threads` is torch's number of threads in each process; 0 keeps torch's own.
-    """
-
-    task: Task
-    arguments: Sequence[Any]
-    ranks: int
-    device: str
-    threads: int
-    store: str
-
-    def execute(self, rank: int) -> Any:
-        """Join the process group, do the task, and leave."""
-        import torch
-        import torch.distributed as dist
-
-        if self.threads:
-            torch.set_num_threads(self.threads)
-        if self.device == "cuda":
-            torch.cuda.set_device(rank % torch.cuda.device_count())
-        listen_here()
-        backend = "nccl" if self.device == "cuda" else "gloo"
-        dist.init_process_group(
-            backend, init_method=self.store, rank=rank, world_size=self.ranks, timeout=_TIMEOUT
-        )
-        try:
-            return self.task(rank, *self.arguments)
-        finally:
-            with suppress(Exception):  # leaving fails if peers have died
-                dist.destroy_process_group()
+    if threads:
+        torch.set_num_threads(threads)
+    if device == "cuda":
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+    listen_here()
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(
+        backend, init_method=store, rank=rank, world_size=ranks, timeout=_TIMEOUT
+    )
+    answer = task(rank, *arguments)  # the end of a rank that fails closes its connections
+    with suppress(Exception):  # leaving fails if peers have died
+        dist.destroy_process_group()
+    return answer
 
 
 def listen_here() -> None:
@@ -93,9 +84,7 @@ def run(task: Task, ranks: int, *arguments: Any, device: str = "cpu", threads: i
     Returns rank 0's answer. `threads` is torch's number of threads in each process; 0 keeps torch's
     own. Raises `InputError` with the error of a rank that died, after ending the other ranks.
     """
-    member_of = partial(
-        _Membership, task=task, arguments=arguments, ranks=ranks, device=device, threads=threads
-    )
+    member = partial(_member, task, arguments, ranks, device, threads)
     started = launched()
     if started is not None:
         if started != ranks:
@@ -103,80 +92,51 @@ def run(task: Task, ranks: int, *arguments: Any, device: str = "cpu", threads: i
             raise InputError(
                 "torchrun", fault, f"--nproc-per-node={ranks}, or --set gpus={started}"
             )
-        return member_of(store="env://").execute(own_rank())
+        return member("env://", own_rank())
     if ranks == 1:
         return task(0, *arguments)
     with tempfile.TemporaryDirectory() as folder:
-        return _spawned(member_of(store=f"file://{folder}/store"))
+        return _spawned(partial(member, f"file://{folder}/store"), ranks, Path(folder))
 
 
-def _spawned(membership: _Membership) -> Any:
-    """Start a process for each rank, and return rank 0's answer."""
-    import torch.multiprocessing as mp
+def _spawned(member: Callable[[int], Any], ranks: int, folder: Path) -> Any:
+    """Start a process for each rank, and return rank 0's answer. Processes leave the answer and the
+    first error in files of the folder."""
+    from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
-    context = mp.get_context("spawn")
-    ranks_by_pipe: dict[Any, int] = {}
-    processes = []
-    for rank in range(membership.ranks):
-        receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_child, args=(sender, membership, rank), daemon=True)
-        process.start()
-        sender.close()
-        ranks_by_pipe[receiver] = rank
-        processes.append(process)
+    quiet = logging.getLogger("torch.multiprocessing.spawn")
+    quiet.setLevel(logging.ERROR)  # it warns of each rank that it ends
+    started = spawn(  # type: ignore[no-untyped-call]
+        _child, (member, folder), ranks, join=False, daemon=True
+    )
     try:
-        answers = _collected(ranks_by_pipe, processes)
+        while not started.join():
+            pass
+    except ProcessExitedException as error:
+        code = error.exit_code
+        fault = f"died by signal {-code}" if code < 0 else f"died with exit code {code}"
+        raise InputError(f"rank {error.error_index}", fault, _ENDED) from None
+    except ProcessRaisedException:
+        where, fault = (folder / "error").read_text().split("\n")
+        raise InputError(where, fault, _ENDED) from None
     finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join(5)
-            if process.is_alive():
-                process.kill()
-    return answers[0]
+        for process in started.processes:
+            process.kill()
+    return pickle.loads((folder / "answer").read_bytes())
 
 
-def _collected(ranks_by_pipe: dict[Any, int], processes: Sequence[Any]) -> dict[int, Any]:
-    """Return every rank's answer. Raises `InputError` with the error of the first failed rank."""
-    answers: dict[int, Any] = {}
-    errors: dict[int, str] = {}
-    deadline = float("inf")
-    waiting = dict(ranks_by_pipe)
-    while waiting and time.monotonic() < deadline:
-        for pipe in wait(list(waiting), timeout=0.2):
-            rank = waiting.pop(pipe)
-            kind, value = _received(pipe, processes[rank])
-            (answers if kind == "answer" else errors)[rank] = value
-        if errors:
-            deadline = min(deadline, time.monotonic() + SETTLING)
-    if errors:
-        rank = min(errors, key=lambda rank: (_is_consequence(errors[rank]), rank))
-        raise InputError(f"rank {rank}", errors[rank], "the other ranks were ended")
-    return answers
-
-
-def _received(pipe: Any, process: Any) -> tuple[str, Any]:
-    with suppress(EOFError, OSError):
-        kind, value = pipe.recv()
-        return str(kind), value
-    process.join(5)
-    code = process.exitcode
-    how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
-    return "error", f"died {how}"
-
-
-def _is_consequence(error: str) -> bool:
-    """Return whether an error is only the broken connection to a rank that died."""
-    return any(word in error for word in ("onnection", "gloo", "NCCL", "ncclRemote"))
-
-
-def _child(pipe: Connection, membership: _Membership, rank: int) -> None:
-    """Run a rank's task in its own process, and send its answer or its error."""
+def _child(rank: int, member: Callable[[int], Any], folder: Path) -> None:
+    """Run a rank's task in its own process. If a rank fails, its peers fail later, with a broken
+    connection."""
     Thread(target=_end_with_parent, daemon=True).start()
     try:
-        pipe.send(("answer", membership.execute(rank)))
-    except Exception as error:  # the parent prints any error
-        pipe.send(("error", one_line(error)))
+        answer = member(rank)
+    except Exception as error:
+        with suppress(FileExistsError), (folder / "error").open("x") as file:
+            file.write(f"rank {rank}\n{one_line(error)}")
+        raise
+    if rank == 0:
+        (folder / "answer").write_bytes(pickle.dumps(answer))
 
 
 def _end_with_parent() -> None:

@@ -103,8 +103,7 @@ def test_the_error_is_that_of_the_rank_that_died_first(task, message) -> None:
         process_group.run(task, 2, threads=1)
 
 
-def test_a_rank_that_dies_ends_the_others_even_if_they_wait_forever(monkeypatch) -> None:
-    monkeypatch.setattr(process_group, "SETTLING", 0.0)
+def test_a_rank_that_dies_ends_the_others_even_if_they_wait_forever() -> None:
     before = {*active_children()}
     with pytest.raises(InputError, match="rank 1: RuntimeError: out of cheese"):
         process_group.run(second_fails_while_the_first_waits_forever, 2, threads=1)
