@@ -25,7 +25,7 @@ class Occupancy:
         last = cluster.gpus - (cluster.nodes - 1) * each
         self.free = [set(range(each)) for _ in range(cluster.nodes - 1)] + [set(range(last))]
 
-        self._idle, self._out = cluster.gpus, set[int]()
+        self._idle, self.out = cluster.gpus, set[int]()
         self._pods = [cluster.pod_of(node) for node in range(cluster.nodes)]
 
     @property
@@ -47,20 +47,16 @@ class Occupancy:
 
     def fail(self, node: int) -> None:
         """Take a node, which no job has any more, out of service."""
-        self._out.add(node)
+        self.out.add(node)
         self._idle -= len(self.free[node])
         self.free[node] = set()
 
     def repair(self, node: int) -> None:
         """Take a node back into service."""
         each = self.cluster.gpus_per_node
-        self._out.discard(node)
+        self.out.discard(node)
         self.free[node] = set(range(min(each, self.cluster.gpus - node * each)))
         self._idle += len(self.free[node])
-
-    def in_service(self, node: int) -> bool:
-        """Whether a node is in service."""
-        return node not in self._out
 
     def scattered(self, place: Place) -> bool:
         """Whether a place uses more pods than its number of nodes needs."""

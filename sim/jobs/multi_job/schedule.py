@@ -369,7 +369,7 @@ class Cluster:
         if table is None or faults.moment > self.now:
             return False
         node = self.occupancy.cluster.node_of(faults.draw())
-        if not self.occupancy.in_service(node):
+        if node in self.occupancy.out:
             return False
         hit = [visit for visit in self.running if visit.job and node in visit.job.place.nodes]
         self._leave(hit)

@@ -8,9 +8,11 @@ groups lie beside the traces, as `--comm-group-configuration` reads them.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import cache
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -55,27 +57,29 @@ class Node:
 
 def write(path: Path, nodes: Iterable[Node]) -> None:
     """Write one rank's trace atomically. Raises `InputError` without protobuf."""
-    made = _messages()
+    head = _messages()["GlobalMetadata"](version=_VERSION)
+    from google.protobuf import proto
+
     with atomic_write(path) as part, part.open("wb") as file:
-        file.write(_framed(made["GlobalMetadata"](version=_VERSION)))
-        for node in nodes:
-            file.write(_framed(_message(node)))
+        for message in chain([head], map(_message, nodes)):
+            proto.serialize_length_prefixed(message, file)
 
 
 def read(path: Path) -> list[Node]:
     """One rank's trace, without kinds of nodes that a replay does not use. Raises `InputError` for
     a file that is no trace, and without protobuf."""
     messages = _messages()
-    parts = list(_parts(reads.content(path), path))
-    nodes = []
-    for number, part in enumerate(parts):
-        message = messages["Node" if number else "GlobalMetadata"]()
-        try:
-            message.ParseFromString(part)
-        except Exception as error:  # protobuf's DecodeError, which only it can name
-            raise _wrong(path, f"message {number} does not fit Chakra's schema ({error})") from None
-        if number and message.type in _NAMES:
-            nodes.append(_node(message))
+    from google.protobuf import message, proto
+
+    data, kind, nodes = BytesIO(reads.content(path)), "GlobalMetadata", list[Node]()
+    try:
+        while part := proto.parse_length_prefixed(messages[kind], data):
+            if kind == "Node" and part.type in _NAMES:
+                nodes.append(_node(part))
+            kind = "Node"
+    except (message.DecodeError, ValueError, OverflowError) as error:
+        fault = f"is cut short or does not fit Chakra's schema before byte {data.tell()} ({error})"
+        raise _wrong(path, fault) from None
     if not nodes:
         raise _wrong(path, "holds no operations")
     return nodes
@@ -144,35 +148,6 @@ def _value(attribute: Any) -> Any:
     """The value of an attribute; None for a kind of value that is not read."""
     known = attribute.WhichOneof("value")
     return getattr(attribute, known) if known in _VALUES else None
-
-
-# --- Messages after their lengths ----------------------------------------------------------------
-
-
-def _framed(message: Any) -> bytes:
-    data: bytes = message.SerializeToString()
-    length, size = bytearray(), len(data)
-    while size > 127:
-        length.append(size & 127 | 128)
-        size >>= 7
-    return bytes([*length, size]) + data
-
-
-def _parts(data: bytes, path: Path) -> Iterator[bytes]:
-    place = 0
-    while place < len(data):
-        size = shift = 0
-        while True:
-            if place >= len(data) or shift > 28:
-                raise _wrong(path, "is cut short, or no Chakra trace")
-            byte = data[place]
-            place, size, shift = place + 1, size | (byte & 127) << shift, shift + 7
-            if byte < 128:
-                break
-        if place + size > len(data):
-            raise _wrong(path, "is cut short, or no Chakra trace")
-        yield data[place : place + size]
-        place += size
 
 
 def _wrong(path: Path, fault: str) -> InputError:

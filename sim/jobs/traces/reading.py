@@ -289,9 +289,11 @@ def read(path: Path, removed: str = "") -> RankTrace:
     cuts = _cuts(events, path)
     begin, *_, end = cuts
     events = [e for e in events if begin <= e["ts"] < end or e.get("cat") in DEVICE]
-    gone = RemovedSpans((e["ts"], e["ts"] + e["dur"]) for e in _operators_of(events, removed))
+    operators = [e for e in events if e.get("cat") == "cpu_op"] if removed else []
+    own = [e for e in operators if removed in e["name"]]
+    gone = RemovedSpans((e["ts"], e["ts"] + e["dur"]) for e in own)
     if removed and not gone:
-        names = Counter(e["name"] for e in events if e.get("cat") == "cpu_op").most_common(3)
+        names = Counter(e["name"] for e in operators).most_common(3)
         some = ", ".join(name for name, _ in names) or "none"
         raise InputError("--remove", f"{path.name} has no operator {removed!r}", f"often: {some}")
     job = document.get("distributedInfo") or {}
@@ -370,8 +372,3 @@ def _updates(on_host: Iterable[Event]) -> list[float]:
             ends[event["name"]].append(event["ts"] + event["dur"])
     repeated = [sorted(each) for each in ends.values() if len(each) > 1]
     return max(repeated, key=lambda each: each[-1], default=[])
-
-
-def _operators_of(events: Iterable[Event], name: str) -> Iterator[Event]:
-    if name:
-        yield from (e for e in events if e.get("cat") == "cpu_op" and name in e["name"])

@@ -4,7 +4,8 @@ A gradient's noise or batch depends only on the seed, the worker and its step. I
 the order in which a simulation asks for gradients.
 """
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,9 @@ Rows = NDArray[np.int64]  # of a data set
 
 
 class LearningTask(Protocol):
-    """The questions that a simulation asks of a task."""
+    """The questions that a simulation asks of a task. A task may also have `shapes`, the shapes of
+    its layers (a vector's length, a matrix's rows and columns, or more), and a method `accuracy`
+    like `loss`: the share of right answers on the same data."""
 
     @property
     def name(self) -> str: ...
@@ -31,31 +34,16 @@ class LearningTask(Protocol):
         """The loss on all data, or on held-out data."""
 
 
-@runtime_checkable
-class Classifies(Protocol):
-    """A task that knows the share of right answers."""
-
-    def accuracy(self, weights: Vector) -> float:
-        """The share of right answers on the data on which `loss` is taken."""
-
-
-@runtime_checkable
-class Layered(Protocol):
-    """A task whose weights consist of several layers."""
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shape of each layer: a vector's length, a matrix's rows and columns, or more."""
-
-
 def shapes(task: LearningTask) -> tuple[tuple[int, ...], ...]:
     """The shapes of the layers of a task's weights; empty where the task has no layers."""
-    return task.shapes if isinstance(task, Layered) else ()
+    found: tuple[tuple[int, ...], ...] = getattr(task, "shapes", ())
+    return found
 
 
 def accuracy(task: LearningTask, weights: Vector) -> float | None:
     """The share of right answers; None where the task does not classify."""
-    return task.accuracy(weights) if isinstance(task, Classifies) else None
+    share: Callable[[Vector], float | None] = getattr(task, "accuracy", lambda weights: None)
+    return share(weights)
 
 
 class NoTask:
