@@ -79,6 +79,7 @@ def _learnt_from(recording: Recording) -> tuple[int, int]:
     sequences, or one more in each sequence (labels are shifted). They are also tokens if an
     embedding looks up as many in a single row, and its table has no more rows than there are
     classes. Other labels are samples, such as images. If no loss has labels, embeddings are counted
+    (`_looked_up`). Samples that a loader has counted take precedence.
     """
     forward = [e for e in recording.events if e.kind == "kernel" and e.phase == "forward"]
     seen = Counter(event.operator for event in forward if not event.again)

@@ -5,6 +5,7 @@ GPUs, a walk finds the best layout: it starts at the scenario's layout and goes 
 neighbours. During the walk, transfers are assumed to share no links. After the first steps, in
 which the loop fills, a few steps are played. If servers have GPUs of their own, only a sample of
 them is played. Steps are compared as if their answers had
+the expected length.
 """
 
 from collections.abc import Iterator

@@ -110,7 +110,7 @@ def assemble(
     """Put workers and servers onto a machine, which grows by the nodes of dedicated servers.
 
     `workload` is the step of every worker, or a sequence with each worker's step. `task` replaces
-    the plan's own task. Raises
+    the plan's own task. Raises `InputError` where the plan does not fit.
     """
     where, topology = f"{name}, sharing", machine.topology
     each = plan.gpus_of_worker(topology.gpus_per_node)
