@@ -9,12 +9,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from importlib import import_module
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sim.analysis.program_version import program_version
 from sim.config import limit, progress
 from sim.config.errors import InputError
+from sim.config.optional import needed
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -140,11 +140,7 @@ def cluster(
 ) -> Iterator[Answer]:
     """Yield answers from the workers of a Dask scheduler. Tasks of a dead worker are done again."""
     where = f"--jobs {address}"
-    try:
-        dask: Any = import_module("distributed")
-    except ImportError:
-        remedy = "pip install 'clustersim[cluster]'"
-        raise InputError(where, "dask is not installed", remedy) from None
+    dask = needed("distributed", where, "cluster")
     try:
         client = dask.Client(address, timeout="10s", set_as_default=False)
     except (OSError, ValueError, TypeError, RuntimeError) as error:  # also TLS without a key

@@ -101,7 +101,7 @@ def write(evidence: Evidence, out: Path) -> tuple[Path, ...]:
 
 
 def _measured(kernel: Kernel, seconds: Sequence[float]) -> Measurement:
-    middle, spread = summary(seconds) if len(seconds) > 1 else (seconds[0], 0.0)
+    middle, spread = summary(seconds)
     return Measurement(kernel=kernel, seconds=middle, spread=spread)
 
 

@@ -5,6 +5,7 @@ from inspect import signature
 from typing import Any
 
 from sim.config.errors import InputError
+from sim.config.optional import needed
 from sim.scenario.settings import Settings, settings_of
 
 
@@ -25,7 +26,7 @@ def sliders(
     >>> sliders(sim.cost, "gpt3-175b-cost", vary={"price": ["2 USD/h"], "plan.tp": [8, 16]})
     ... # doctest: +SKIP
     """
-    widgets = _widgets()
+    widgets = needed("ipywidgets", "sliders", "notebook")
     parameters = signature(ask).parameters
     keywords = {key for key in vary if key in parameters}
     if not vary:
@@ -43,15 +44,6 @@ def sliders(
 
     handles = {key: _slider(widgets, key, list(values)) for key, values in vary.items()}
     return widgets.interactive(answer, **handles)
-
-
-def _widgets() -> Any:
-    try:
-        import ipywidgets
-    except ImportError:
-        remedy = "pip install 'clustersim[notebook]'"
-        raise InputError("sliders", "ipywidgets are not installed", remedy) from None
-    return ipywidgets
 
 
 def _slider(widgets: Any, key: str, values: list[Any]) -> Any:

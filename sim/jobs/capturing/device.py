@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sim.config.errors import InputError
+from sim.config.optional import needed
 from sim.jobs.capturing.patches import Patches
 
 _GUARDS, _CUDA = "_ZN3c104impl26device_guard_impl_registryE", 1  # DeviceType::CUDA
@@ -90,11 +91,7 @@ def release(version: str) -> tuple[int, int]:
 def known_torch() -> Any:
     """Return torch. Raises `InputError` if torch is missing or too old, or if it is newer than all
     tested versions and its internals have changed."""
-    try:
-        import torch
-    except ImportError:
-        fault, remedy = "needs torch, which is not installed", "pip install 'clustersim[capture]'"
-        raise InputError("sim capture", fault, remedy) from None
+    torch = needed("torch", "sim capture", "capture")
     found = release(torch.__version__)
     if found < OLDEST:
         fault = f"needs internals that torch {torch.__version__} does not have"

@@ -6,7 +6,7 @@ from math import exp, log
 from typing import Any
 
 from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollective
-from sim.config.errors import InputError
+from sim.config.optional import needed
 from sim.scenario.settings import changed
 
 FREE = 60.0  # a bound of logarithms that no constant reaches
@@ -26,11 +26,7 @@ def minimised(
     A constant that is a factor of e away from `start` adds an error of `pull`. So a constant that
     the measurements do not determine stays at its start. Raises `InputError` if scipy is missing.
     """
-    try:
-        from scipy.optimize import least_squares  # type: ignore[import-untyped]  # ships no types
-    except ImportError:
-        fault, remedy = "needs scipy, which is not installed", "pip install 'clustersim[calibrate]'"
-        raise InputError("fitting", fault, remedy) from None
+    least_squares = needed("scipy.optimize", "fitting", "calibrate").least_squares
 
     def residuals(logs: Sequence[float]) -> list[float]:
         return errors(logs) + [pull * (x - x0) for x, x0 in zip(logs, start, strict=True)]

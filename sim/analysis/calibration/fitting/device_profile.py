@@ -142,7 +142,7 @@ def traced(calls: Iterable[HostCall]) -> tuple[OperatorTime, ...]:
     return tuple(
         OperatorTime(operator=name, phase=phase, seconds=middle, spread=spread, calls=len(own))
         for (name, phase), own in seconds.items()
-        for middle, spread in [summary(own) if len(own) > 1 else (own[0], 0.0)]
+        for middle, spread in [summary(own)]
     )
 
 

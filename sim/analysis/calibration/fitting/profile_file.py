@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sim.config.errors import InputError
 from sim.config.files import atomic_write
 from sim.hardware.kernels import dispatch
 from sim.hardware.kernels.measurements import COLUMNS, Measurement, row
@@ -51,10 +50,7 @@ def document(origin: Origin) -> dict[str, Any]:
 
 
 def toml(tables: dict[str, Any]) -> str:
-    """Return a document as TOML. Raises `InputError` if the library for it is missing."""
-    try:
-        import tomli_w
-    except ImportError:
-        fault, remedy = "tomli-w is not installed", "pip install 'clustersim[calibrate]'"
-        raise InputError("calibration", fault, remedy) from None
+    """Return a document as TOML."""
+    import tomli_w
+
     return str(tomli_w.dumps(tables, multiline_strings=False))

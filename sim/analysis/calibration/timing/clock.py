@@ -96,11 +96,11 @@ def steadiest(measured: Callable[[], Timing]) -> Timing:
 
 
 def summary(times: Sequence[float]) -> Timing:
-    """Return the median, and the interquartile range over the median.
+    """Return the median, and the interquartile range over the median; 0 for a single time.
 
     >>> summary([1.0, 2.0, 3.0, 4.0, 5.0])
     Timing(seconds=3.0, spread=1.0)
     """
     middle = median(times)
-    low, _, high = quantiles(times, n=4)
+    low, _, high = quantiles(times, n=4) if len(times) > 1 else [middle] * 3
     return Timing(middle, (high - low) / middle)

@@ -85,12 +85,10 @@ def _one_pass(device: str) -> Iterator[HostTime]:
 
 def quickest(times: Iterable[HostTime]) -> list[HostTime]:
     """Return the shortest time of each call and phase, since other work comes and goes."""
-    best: dict[tuple[str, Phase], HostTime] = {}
+    by_call: defaultdict[tuple[str, Phase], list[HostTime]] = defaultdict(list)
     for row in times:
-        before = best.setdefault((row.name, row.phase), row)
-        if row.of_longest < before.of_longest:
-            best[row.name, row.phase] = row
-    return list(best.values())
+        by_call[row.name, row.phase].append(row)
+    return [min(own, key=lambda row: row.of_longest) for own in by_call.values()]
 
 
 def _forward(

@@ -3,6 +3,7 @@
 import csv
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -63,12 +64,10 @@ def time_kernels(
 
 def quickest(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Return the shortest time of each kernel, in the order in which kernels first appear."""
-    best: dict[str, Measurement] = {}
+    by_kernel: defaultdict[str, list[Measurement]] = defaultdict(list)
     for measurement in measurements:
-        before = best.setdefault(repr(measurement.kernel), measurement)
-        if measurement.seconds < before.seconds:
-            best[repr(measurement.kernel)] = measurement
-    return list(best.values())
+        by_kernel[repr(measurement.kernel)].append(measurement)
+    return [min(own, key=lambda measurement: measurement.seconds) for own in by_kernel.values()]
 
 
 def _append(store: Path, measured: Measurement) -> None:

@@ -4,15 +4,12 @@ import ctypes
 from contextlib import suppress
 
 from sim.config.errors import InputError
+from sim.config.optional import needed
 
 
 def require(device: str, command: str = "sim calibrate") -> None:
     """Raise `InputError` unless torch is installed and has the device."""
-    try:
-        import torch
-    except ImportError:
-        fault, remedy = "needs torch, which is not installed", "pip install 'clustersim[calibrate]'"
-        raise InputError(command, fault, remedy) from None
+    torch = needed("torch", command, "calibrate")
     if device == "cuda" and not torch.cuda.is_available():
         fault = "torch sees no CUDA device"
         raise InputError("--device cuda", fault, "check nvidia-smi, or take --device cpu")
