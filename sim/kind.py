@@ -27,7 +27,7 @@ folder's function `claims` accepts, if it has one. The folder's module `kind` ha
 - optionally `traffic` (bytes on each link, for a setup whose `program` raises `InputError`);
 - optionally `by_line` (seconds and memory by line of a script), `seeded` (the scenario with another
   seed, None if it draws nothing) and `document` (the document of a claimed file);
-- optionally `QUESTIONS`, the name of a module with those of these functions that no answer needs;
+- optionally `QUESTIONS`, the name of a module with the functions above that no answer needs;
 - `LACKS`, the error message for a missing function: its fault and its remedy.
 
 A folder itself may have `adopt`, which adds a user's Python file and returns settings that use it.
@@ -288,7 +288,7 @@ def cluster_scenario(
 
 
 def _changed(scenario: BaseScenario, settings: Mapping[str, Any]) -> BaseScenario:
-    """A scenario object with settings applied, as they would be to the document of a file."""
+    """A scenario object with settings applied, as to the document of a file."""
     if all("." in key and head_of(key) in FILES for key in settings):
         changed: dict[str, Any] = {"change": scenario.change}
         for key, value in settings.items():

@@ -12,7 +12,7 @@ Cables = tuple[tuple[int, ...], ...]
 Cycle = tuple[int, ...]
 
 _STEPS = 10_000  # after which a search stops with the cycles that it has found
-_LARGEST = 256  # vertices of a graph that is searched
+_LARGEST = 256  # vertices; larger graphs are not searched
 
 DGX1: Cables = (  # NVIDIA DGX-1 with Tesla V100 white paper (2017), figure 4
     (0, 1, 1, 2, 2, 0, 0, 0),

@@ -61,7 +61,7 @@ class Compression:
       as Streaming DiLoCo's outer gradients; Douillard et al. 2025), `onebit` (a sign
       for each element and the means of both signs; Seide et al. 2014).
     - `topk`: the largest elements, a share `ratio` of all, with indices of 4 bytes (Aji and
-      Heafield 2017). `randomk`: as many, at indices that all workers draw from the same seed.
+      Heafield 2017). `randomk`: as many elements, whose indices all workers draw from one seed.
     - `powersgd`: two factors of rank `rank` of every layer's matrix (Vogels et al. 2019); a matrix
       that is not larger than its factors is sent as it is.
 
@@ -90,7 +90,7 @@ class Compression:
         return self.kind in IN_ROUNDS
 
     def check(self, matrices: Iterable[tuple[int, int]], where: str) -> None:
-        """Raise `InputError` where no matrix has factors of this rank that are smaller than it."""
+        """Raise `InputError` if factors of this rank are smaller than none of the matrices."""
         shapes = list(matrices)
         if self.kind != "powersgd" or any(self.factors([shape], 0.0)[1] for shape in shapes):
             return

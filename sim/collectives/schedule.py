@@ -42,7 +42,7 @@ class GroupShape:
             raise ValueError(f"{self.nodes} nodes of {self.per_node} do not hold {self.ranks}")
 
     def evenly(self, algorithm: str) -> int:
-        """How many members each node has. Raises `ValueError` where the nodes differ in this."""
+        """How many members each node has. Raises `ValueError` where the numbers differ."""
         if self.ranks != self.nodes * self.per_node:
             raise ValueError(
                 f"{algorithm} needs equally many members on each node, not {self.ranks} on "
@@ -143,9 +143,9 @@ class CollectiveSchedule:
 
     The buffer of S bytes is cut into `chunks` equal chunks; a send moves S / chunks bytes. The S
     bytes are the buffer that every rank reduces, or the buffer of the root (rank 0), or the whole
-    gathered (scattered) buffer, of which rank r owns the r-th of `ranks` parts. For all_to_all they
-    are one rank's buffer, whose chunk (s * ranks + d) goes from s to d; for point_to_point the
-    message from rank 0 to rank 1; for sendrecv the message to the next rank.
+    gathered (scattered) buffer, of which rank r owns the r-th of `ranks` parts. For all_to_all the
+    S bytes are one rank's buffer, whose chunk (s * ranks + d) goes from s to d; for point_to_point
+    the message from rank 0 to rank 1; for sendrecv the message to the next rank.
     """
 
     kind: CollectiveKind

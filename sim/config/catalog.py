@@ -152,7 +152,7 @@ def found(folder: str, name: str, where: str = "command line") -> Path | None:
 
 def _absence(name: str, kind: str) -> str:
     if not allowed(Path(name)):
-        return f"{name!r} is not to be read from here"
+        return f"{name!r} may not be read here"
     if not name.endswith(_SUFFIXES):
         ending = " or ".join(_SUFFIXES)
         there = f", and the file of that name does not end in {ending}" * os.path.isfile(name)

@@ -37,7 +37,7 @@ class _Open:
     above: "_Open | None" = None
     share: float = 0.0
     done: float = 0.0
-    part: float = 0.0  # of the total, for the next work within this that counts
+    part: float = 0.0  # share of the total for the next inner work that counts
     words: Callable[[], str] | None = None  # a description of what is being done
     next: float = 0.0  # when a file gets another line; 0 for a terminal
 
@@ -172,7 +172,7 @@ class _Lines:
 
     def write(self, text: str) -> None:
         if line := text.strip():
-            with suppress(OSError):  # whoever read it may be gone
+            with suppress(OSError):  # the reader of the pipe may be gone
                 print(line, file=sys.stderr, flush=True)
 
     def flush(self) -> None:

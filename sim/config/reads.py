@@ -55,7 +55,7 @@ def content(path: Path, *, where: str = "", most: int = MOST) -> bytes:
     """
     where = where or str(path)
     if not allowed(path):
-        raise InputError(where, "is not to be read from here", "take a name of `sim list`")
+        raise InputError(where, "may not be read here", "take a name of `sim list`")
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             _note("content", path, "")

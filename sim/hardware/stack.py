@@ -140,7 +140,7 @@ class Stack(metaclass=Named):
     Data parallelism: `overlap_gradients` says whether gradients are reduced beside the last
     backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), and
     `overlap_sharded` whether this also holds where ZeRO shards states. Otherwise one call reduces
-    gradients afterwards (ZeRO-2: a call after each layer, beside nothing). For its reduction, each
+    gradients afterwards (ZeRO-2: a call after each layer, not overlapped). For its reduction, each
     gradient is read and written `bucket_copies` times (into a bucket, divided by the ranks, back).
     `fp32_reduction` reduces in fp32 whatever the weights are. `zero_reduce` is how ZeRO-1 sums
     gradients; `zero_gather` says whether its updated weights are gathered, or broadcast by one
@@ -334,7 +334,7 @@ class Stack(metaclass=Named):
 
     def shard_bytes(self, precision: Precision, *, later: bool) -> float:
         """Bytes read and written for each reduced gradient of a rank's share: to divide it (FSDP1),
-        to cast it to fp32 and, in a `later` micro-step than the first, to add it to the sum."""
+        to cast it to fp32 and, in micro-steps after the first (`later`), to add it to the sum."""
         if self.sharding == "in-place":
             return 0.0
         reduced = self.reduced_bytes(precision)

@@ -33,7 +33,7 @@ class Checks:
     Source: torch/csrc/distributed/c10d/ProcessGroupWrapper.cpp, `runCollectiveChecks`, which runs
     with TORCH_DISTRIBUTED_DEBUG=DETAIL. In a monitored barrier the first rank hears and answers all
     other ranks one after the other. Two all-gathers then compare the calls that the ranks are about
-    to make. All of it runs by Gloo over TCP, so the time grows with the ranks and not with the
+    to make. All checks run by Gloo over TCP, so the time grows with the ranks and not with the
     bytes, and devices keep running. Messages between two ranks are not checked. `measured` are bus
     bandwidths of jobs with these checks, by which such jobs are recognised.
 

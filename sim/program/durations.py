@@ -86,7 +86,7 @@ class Duration(NamedTuple):
 
     def beside(self, seconds: float, interference: float = 0.0) -> "Duration":
         """Return the duration beside a collective of `seconds` that starts with the work and slows
-        it. The work ends no earlier than the collective.
+        it down. The work ends no earlier than the collective.
 
         >>> Duration(3.0, 0.0, 3.0).beside(1.0, 0.4).device
         3.4

@@ -165,9 +165,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """The part of the compute stream beside which a collective of another stream may run. It has
-    `kernels` (s) and `calls`: collectives that delay the other collective. The other collective
-    lasts `times` times as long as it would alone."""
+    """The part of the compute stream beside which a collective X of another stream may run:
+    `kernels` (s), and the collectives `calls`, which delay X. X lasts `times` times as long as
+    alone."""
 
     kernels: float
     calls: tuple[Collective, ...] = ()
@@ -253,7 +253,7 @@ class Compute:
     """Run `work` on the compute stream once all operations named in `after` are done.
 
     `sync` makes the host wait for the device at the end of the work (a loss that is printed, an
-    overflow check). `name` tells the operations of a pass apart; the last one's is empty.
+    overflow check). `name` tells the operations of a pass apart; the last operation has none.
     """
 
     name: str

@@ -38,7 +38,7 @@ class Routed:
 
         A part of g of the c targets is missed with probability C(c - g, k) / C(c, k), with k
         choices. With `in_turn`, an item reaches 1 + (k - d) / g parts of g targets, d = gcd(k, g):
-        its first target lies at every multiple of d in a part equally often.
+        its first target lies equally often at every multiple of d within a part.
 
         >>> eight = Routed(choices=8, among=256)
         >>> eight.reached(256), round(eight.reached(8), 2)

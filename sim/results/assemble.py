@@ -418,7 +418,7 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
     if plan.interleave > 1 and plan.layers is None and len(inner) > 1:
         yield (
             f"{len(sizes)} chunks of {inner[0]} to {inner[-1]} layers: most frameworks interleave "
-            "equal chunks alone, unless plan.layers says how many each has"
+            "only equal chunks, unless plan.layers says how many each has"
         )
     if plan.pipeline != plan.schedule and plan.pp > 1:
         yield (

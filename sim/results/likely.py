@@ -102,8 +102,8 @@ class Pace:
     ranks with data of their own; `sure` holds the correction by measured runs, if any. If `fits` is
     false, the job does not fit into memory. `watts` is the mean draw of a device; None is unknown.
 
-    `alone` workers may fail independently. A fault on any of `gpus_of_one` GPUs stops a worker: its
-    own GPUs and its servers' GPUs. The worker then repeats `at_risk` seconds (mean: half a round).
+    `alone` workers fail independently. A fault on any of `gpus_of_one` GPUs stops a worker: its own
+    GPUs and its servers' GPUs. The worker then repeats `at_risk` seconds (mean: half a round).
     """
 
     topology: Topology

@@ -81,7 +81,7 @@ def _check_experts(model: Model, plan: Plan, where: str) -> None:
 
 
 def _check_shared(shared: bool, plan: Plan, where: str) -> None:
-    """Refuse to overlap tokens with shared experts if there are none, or with other passes, too."""
+    """Refuse to overlap tokens with absent shared experts, or with both them and other passes."""
     if not plan.overlap_shared:
         return
     if not shared:
@@ -111,7 +111,7 @@ def _check_network(model: Model, plan: Plan, topology: Topology, where: str) -> 
     optimizer = optimizers.of(plan.optimizer, where=where)
     if plan.activations is not None or plan.lora is not None or optimizer.orthogonalised:
         key = "activations" if plan.activations else "lora" if plan.lora else "optimizer"
-        fault = f"{key} of layers that are no transformer's are not known"
+        fault = f"{key} works only with the layers of a transformer"
         raise InputError(where, fault, f"leave {key} out")
     topology.device.peak_rate(plan.precision, where)  # refuses a precision that the device lacks
     model.check(plan.precision, topology.device.name)

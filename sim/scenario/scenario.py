@@ -52,7 +52,7 @@ class Straggler(Checked):
         if self.traffic is not None and self.link is None:
             raise ValueError('traffic is on a link: name it, e.g. link = "node3.nic0"')
         if self.factor == float("inf"):
-            raise ValueError("factor must be finite; failures are another matter")
+            raise ValueError("factor must be finite; a slow part does not fail")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,7 @@ def _job(
     plan: Plan,
     loader: "Loader | None",
 ) -> Job:
-    """A job that a plan lays out on a cluster, independent of rates of links between devices."""
+    """A job that a plan lays out on a cluster; the rates of links between devices play no part."""
     where = f"{name}, plan"
     check_layers(model)
     plan = resolved(plan, topology.gpus, where=where)

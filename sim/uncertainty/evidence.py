@@ -71,7 +71,7 @@ def work_of(model: Model | None) -> Work:
 
 FOLDER = "topologies/validated"
 _ROWS_OF_USUAL = 2.0  # the usual scale counts as much as so many rows of a campaign: assumed
-_FEW = 3  # rows; no more than these show no scale
+_FEW = 3  # rows; so few rows, or fewer, show no scale
 _UNKNOWN = 0.1  # the usual scale if nothing at all was measured: assumed
 # Variance of the estimated location of n errors of scale s by Student's t with nu degrees of
 # freedom: (nu + 3) / (nu + 1) s^2 / n (Lange, Little and Taylor 1989, section 4), nu = 4.

@@ -30,7 +30,7 @@ _ITERATIONS = 40
 _START = 0.05**2  # variance of every level before there is anything to estimate it from: assumed
 _DIGITS = 9
 _LEAST = 1e-10
-_MEAN = 0.1**2  # variance of the mean error of all campaigns, without any: assumed
+_MEAN = 0.1**2  # variance of the mean error if there are no campaigns: assumed
 
 
 @dataclass(frozen=True, slots=True)

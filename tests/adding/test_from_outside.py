@@ -86,7 +86,7 @@ def test_a_page_runs_no_method_of_a_file_that_it_may_not_read(tmp_path: Path) ->
     path = tmp_path / "unread.py"
     path.write_text("1/0")
     scenario = document("ps-bsp")
-    with reads.only([]), pytest.raises(InputError, match="is not to be read from here"):
+    with reads.only([]), pytest.raises(InputError, match="may not be read here"):
         described(scenario, {"sharing.method": str(path)})
 
 

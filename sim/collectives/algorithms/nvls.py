@@ -14,9 +14,9 @@ SWITCHED: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scat
 def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes for each byte of the collective's S bytes, with g members in a node.
 
-    All-reduce: every member gives all S bytes to the switch, where members fetch sums, and S/g
-    bytes of sums to multicast: S (1 + 1/g) each way. All-gather: a member receives all S bytes from
-    the switch. Reduce-scatter: a member gives all S bytes to the switch.
+    All-reduce: every member sends S bytes to be added and S/g bytes of sums to be multicast, and
+    receives as many: S (1 + 1/g) each way. All-gather: a member receives all S bytes from the
+    switch. Reduce-scatter: a member gives all S bytes to the switch.
     """
     share = 1.0 / shape.per_node
     nic = tree.between_nodes(kind, shape.nodes)

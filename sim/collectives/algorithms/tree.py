@@ -105,9 +105,9 @@ def height(ranks: int) -> int:
 def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> CollectiveSchedule:
     """Sums go up both trees and results down, in k `pieces` of each half, one after the other.
 
-    A rank that is l levels above the leaves passes a piece on l rounds after them. A result takes
-    as many rounds down from the root. T = (k + 2h - 1) alpha + (bytes + fill) S/B, see `cost`; h is
-    the trees' height.
+    A rank that is l levels above the leaves passes a piece on l rounds after the leaves. A result
+    takes as many rounds down from the root. T = (k + 2h - 1) alpha + (bytes + fill) S/B, see
+    `cost`; h is the trees' height.
     """
     trees = chained(ranks // per_node, per_node)
     rounds = _both(trees, pieces, lambda tree, half: _up_and_down(tree, half, pieces))

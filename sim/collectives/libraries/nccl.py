@@ -129,17 +129,17 @@ class NodeConstants:
     achieve.
 
     `launch` is the time of a kernel that moves nothing. `ring`, `tree`, `nvls`, `nvls_tree` and
-    `peer` are fractions of the line rate in the Simple protocol; other protocols keep `keeps`
-    (`tree_keeps`) of them. `relay` is the fraction for kernels that pass routed items on (default:
-    `peer`); `relays` describes such kernels where their SMs limit them. `touch` counts the reads
-    and writes of a ring member's own part of the buffer, in bytes sent for each byte of that part.
-    `all_to_all` describes all-to-alls where they were measured; otherwise they are like `peer`.
-    `channels` is how many CTAs a kernel has within a node, each with an SM to itself; `channel` is
-    the rate of a message on one channel (B/s), where it is known. `ll_most` is the bus bandwidth
-    that LL reaches on one, two and more nodes; `keeps` of LL then holds for small messages only.
-    `nvls_fill` is the fill of S/g bytes in each of the g members of a node, which take turns. The
-    steps `hop` were measured between ports about `latency` apart (one hop of NVLink, hwLat of LL in
-    tuning.cc); the actual latency makes them longer or shorter.
+    `peer` are fractions of the line rate in the Simple protocol; other protocols reach the share
+    `keeps` (trees: `tree_keeps`) of them. `relay` is the fraction for kernels that pass routed
+    items on (default: `peer`); `relays` describes such kernels where their SMs limit them. `touch`
+    counts the reads and writes of a ring member's own part of the buffer, in bytes sent for each
+    byte of that part. `all_to_all` describes all-to-alls where they were measured; otherwise they
+    are like `peer`. `channels` is how many CTAs a kernel has within a node, each with an SM to
+    itself; `channel` is the rate of a message on one channel (B/s), where it is known. `ll_most` is
+    the bus bandwidth that LL reaches on one, two and more nodes; `keeps` of LL then holds for small
+    messages only. `nvls_fill` is the fill of S/g bytes in each of the g members of a node, which
+    take turns. The steps `hop` were measured between ports about `latency` apart (one hop of
+    NVLink, hwLat of LL in tuning.cc); the actual latency makes them longer or shorter.
     """
 
     launch: Seconds
@@ -234,8 +234,8 @@ class NcclCall:
         latency: float,
         timed: LevelLoads | None = None,
     ) -> CallCost:
-        """The cost, in bytes at line rate; a smaller share `reached` of it means more bytes. Links
-        carry `loads`, but take as long as `timed` (default: `loads`)."""
+        """The cost, in bytes at line rate: the smaller the share `reached` of it, the more bytes.
+        Links carry `loads`, but are busy as if they carried `timed` (default: `loads`)."""
         sent, loads = loads, timed or loads
         port = reached * self._kept(name, protocol, reached)
         nic = self.network.fraction * getattr(self.network.keeps, protocol)
@@ -385,7 +385,7 @@ def _along(nccl_call: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
 
 
 def _with_own_part(nccl_call: NcclCall, loads: LevelLoads, touch: float) -> LevelLoads:
-    """Loads with the copy of a rank's own part, S/n, to its result, where ports carry the rest."""
+    """Loads plus the copy of a rank's own part (S/n) to its result, if ports carry the others."""
     own = touch / nccl_call.call.shape.ranks if loads.port else 0.0
     return LevelLoads(port=loads.port + own, nic=loads.nic)
 

@@ -37,7 +37,7 @@ class Xla:
     slice_fraction: float
 
     def call_cost(self, call: CollectiveCall) -> CallCost:
-        """The cost of one call, with g members in each of N slices.
+        """The cost of one call of S bytes, with g members in each of N slices.
 
         port = t (g-1)/g S, nic = t (N-1)/N S, in t (N-1 + the sum of k-1 over the dimensions'
         sizes k) steps; t is 2 for an all-reduce, else 1. An all-to-all passes k/4 chips on average.

@@ -30,7 +30,7 @@ Link = tuple[str, int] | tuple[str, int, int]
 ("operations", store): operations of a store, a second.
 ("client-up" | "client-down", node): the node's connection to the network for storage.
 ("pod-up" | "pod-down", pod): a pod's uplinks together, where they are oversubscribed.
-("leaf-up" | "leaf-down", leaf, j): uplink j of a leaf switch, where uplinks are told apart.
+("leaf-up" | "leaf-down", leaf, j): uplink j of a leaf switch, if each is a link of its own.
 ("edge", a, b): a cable of a torus, dragonfly, mesh or ring, from vertex a to vertex b.
 """
 
@@ -83,7 +83,7 @@ class ClusterNetwork:
 
     @property
     def cabled(self) -> bool:
-        """Whether routes lead over cables that are told apart, not just up and down."""
+        """Whether each cable is a link of its own (otherwise: only ways up and down)."""
         return False
 
     @property

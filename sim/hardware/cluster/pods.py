@@ -86,8 +86,8 @@ class PodNetwork(SwitchedNetwork):
     """Pods of `nodes_per_pod` nodes, whose uplinks carry 1/`oversubscription` of their NICs'
     bandwidth. With an oversubscription of 1, uplinks never limit anything.
 
-    Switches have `radix` ports, half of them upwards (0: unknown, and only pods are told apart).
-    Every switch beyond the first adds `hop_latency`, by default `HOPS` of the kind of network.
+    Switches have `radix` ports, half of them upwards (0: unknown, then a pod is one leaf). Every
+    switch beyond the first adds `hop_latency`, by default `HOPS` of the kind of network.
 
     With `routing = "adaptive"` all uplinks of a switch are one link: packets take any of them.
     Otherwise each uplink of a leaf switch is a cable as fast as a NIC, and leads to another spine.
@@ -253,8 +253,8 @@ class PodNetwork(SwitchedNetwork):
         return () if first == last else (("pod-up", first), ("pod-down", last))
 
     def _cable(self, here: int, there: int, flow: tuple[int, ...]) -> int:
-        """The uplink that a connection from leaf to leaf takes; another uplink where this uplink is
-        down."""
+        """The uplink that a connection from leaf to leaf takes. If its usual uplink is down, it
+        takes another."""
         if self.routing == "adaptive":
             return 0
         _, _, node, nic, _ = flow
@@ -267,7 +267,7 @@ class PodNetwork(SwitchedNetwork):
         alive = [cable for cable in range(self.uplinks) if cable not in dead]
         if not alive:
             fault = f"no uplink joins leaf {here} to leaf {there}"
-            raise InputError("network, down", fault, "leave one of them up")
+            raise InputError("network, down", fault, "leave one uplink up")
         return alive[hashed // self.uplinks % len(alive)]
 
     def links(self, nodes: int) -> Iterator[Link]:

@@ -11,7 +11,7 @@ Dollars = Annotated[float, Ge(0)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """Rent of one device for an hour, and the power behind it.
+    """Rent of one device for an hour, and its power.
 
     `source` names the seller, and `date` the date of the price; both are empty for a user's own
     price. `host` is the power of hosts and network for each device, `pue` the power usage

@@ -147,7 +147,7 @@ class Topology(Placement):
         for part in self.parse_link(link):
             if rate >= (capacity := self.capacity(part)):
                 fault = f"{_rate(rate)} of traffic on a link that carries {_rate(capacity)}"
-                raise InputError(f"link {link!r}", fault, "leave something of it")
+                raise InputError(f"link {link!r}", fault, "state less traffic")
             topology = topology.slowed(part, capacity / (capacity - rate))
         return topology
 
@@ -232,7 +232,7 @@ class Topology(Placement):
             return part.latency_of(link)
         if isinstance(part, Host | Storage):
             return part.latency
-        return part.latency if link[0] == "nvlink" else part.latency / 2  # of two ports
+        return part.latency if link[0] == "nvlink" else part.latency / 2  # one of two ports
 
     def _part(self, link: Link) -> NodeFabric | ClusterNetwork | Host | Storage:
         """The part of the cluster that a link belongs to."""
@@ -323,7 +323,7 @@ def _loaded(name: str, overrides: Mapping[str, Any], where: str) -> Topology:
     place = catalog.place(path, changed=bool(of_cluster))
     if of_cluster.get("device", data.get("device")) != data.get("device"):
         data.pop("price", None)  # the price in the file is another device's
-    if "price.hour" in of_cluster:  # the file's source is not of this price
+    if "price.hour" in of_cluster:  # the file's source is for another price
         of_cluster = {"price.source": "", "price.date": "", **of_cluster}
     for key, value in of_cluster.items():
         _set(data, key, value, place)

@@ -100,7 +100,7 @@ Modelled = Callable[[Kernel], float]
 
 
 class KernelFamily(NamedTuple):
-    """A class of kernels that are alike: measured kernels of it predict the others."""
+    """A class of similar kernels: its measured kernels predict the others."""
 
     kind: KernelClass
     precision: str
@@ -232,7 +232,7 @@ def axes(kernel: Gemm | Attention) -> tuple[str, ...]:
 
 
 def family(kernel: Kernel, generation: str = "") -> KernelFamily:
-    """The family of a kernel; `generation`, if given, replaces its own generation of attention."""
+    """The family of a kernel; a given `generation` of attention replaces the kernel's."""
     if isinstance(kernel, Gemm):
         return KernelFamily("gemm", kernel.precision)
     assert isinstance(kernel, Attention)

@@ -64,7 +64,7 @@ def read(table: Path, owner: Path) -> Iterable[Measurement]:
 
 
 def measurement_of(row: CsvRow, where: str) -> Measurement:
-    """The measurement of a row. Raises `InputError` where it has none."""
+    """The measurement of a row. Raises `InputError` if the row has none."""
     try:
         return measurement(row)
     except (KeyError, ValueError, TypeError) as error:
@@ -73,7 +73,7 @@ def measurement_of(row: CsvRow, where: str) -> Measurement:
 
 
 def measurement(row: CsvRow) -> Measurement:
-    """The measurement of a row. Raises `ValueError` or `KeyError` where it has none."""
+    """The measurement of a row. Raises `ValueError` or `KeyError` if the row has none."""
     kernel = _KERNELS[row["kernel"]](row)
     seconds = gate.number_in(row["seconds"])
     spread = float(row.get("spread") or 0.0)

@@ -1,7 +1,7 @@
 """A calibrated profile: kernel times measured on a device, as `sim calibrate kernels` writes them.
 
 `topologies/profiles/NAME.toml` says which device was measured where, when and with which software.
-It gives the fitted rates (`[rates]`, which replace those of the device's file), how smoothly
+It gives the fitted rates (`[rates]`, which replace the rates of the device's file), how smoothly
 measured and modelled times differ (`[smoothness]`), and the errors on shapes that were kept out of
 the fit (`[[residuals]]`). It also gives launches, copies and slowdowns
 (`sim.hardware.kernels.environment`). A CSV beside it holds the measured kernels
@@ -81,8 +81,8 @@ FOLDER = "topologies/profiles"
 class KernelResidual:
     """Errors of the fit on the kept-out shapes of a class of kernels.
 
-    `median` and `p95` of |predicted / measured - 1|, `bias` the mean of predicted / measured - 1,
-    `sigma` the standard deviation of log(measured / predicted).
+    `median` and `p95` are of |predicted / measured - 1|, `bias` is the mean of predicted / measured
+    - 1, `sigma` the standard deviation of log(measured / predicted).
     """
 
     kind: str

@@ -122,7 +122,7 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
 
 
 def _tensor_cores(gemm: Gemm, rates: GemmRates) -> float:
-    """The share of the rate that a product keeps with the alignment of its rows; 1 if aligned."""
+    """The share of the rate that a product keeps at the alignment of its rows; 1 if aligned."""
     wide = gemm.precision in ("fp16", "bf16") and not gemm.pads
     if not wide or not (gemm.n % ALIGNED or gemm.k % ALIGNED):
         return 1.0

@@ -86,7 +86,7 @@ class ClassErrors:
     """A group of measurements: their number, and the errors on measurements kept out of the fit.
 
     `coverage` is the share of kept-out kernels within the 90 % interval of the other half. `best`
-    is the measured rate (FLOP/s or B/s) that one timing in twenty exceeds, `peak` the data sheet's.
+    is the measured rate (FLOP/s or B/s) that one timing in twenty exceeds, `peak` the nominal.
     """
 
     group: str

@@ -20,7 +20,7 @@ _ENOUGH = 5  # kernels of a class that are worth a line
 class ShapeErrors:
     """Errors (predicted / measured - 1) on a class of kernels that take longer than `LONG`.
 
-    `packaged` holds errors of the device's file on all of them, `kept_out` errors of the profile on
+    `packaged` holds errors of the device's file on all kernels, `kept_out` errors of the profile on
     the kernels that its fit did not see.
     """
 

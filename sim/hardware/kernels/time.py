@@ -111,7 +111,7 @@ class KernelTimes:
             product = gemm_time(kernel, device.gemm, peak=peak, sms=device.sms, bandwidth=read)
             return product + kernel.copied / bandwidth
         if isinstance(kernel, Attention):
-            from sim.hardware.kernels import fused_attention  # which not all stacks have
+            from sim.hardware.kernels import fused_attention  # not all stacks have it
 
             floor = kernel.launches * device.stream.floor
             return floor + fused_attention.seconds(kernel, device, attention, bandwidth)

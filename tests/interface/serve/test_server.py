@@ -125,7 +125,7 @@ def test_no_file_of_the_machine_is_read(
     monkeypatch.chdir(tmp_path / "here")
     status, answer = asked(server, "answer", {"settings": settings})
     assert status == 200
-    assert "not to be read from here" in answer["fault"]
+    assert "may not be read here" in answer["fault"]
     assert "hunter2" not in json.dumps(answer)
 
 
@@ -205,7 +205,7 @@ def test_a_model_that_is_pasted_is_the_model_of_its_file(tmp_path: Path) -> None
     with reads.only(Bases(base).places):
         assert "fault" not in questions.answer(State(base))
         fault = questions.answer(State(base, (("model", str(tmp_path / "other.toml")),)))["fault"]
-    assert "not to be read from here" in fault
+    assert "may not be read here" in fault
 
 
 @pytest.mark.parametrize(

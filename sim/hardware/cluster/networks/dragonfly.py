@@ -18,7 +18,7 @@ class Dragonfly(SwitchedNetwork, CabledNetwork):
 
     The NICs of a node lead to one router, or are dealt to `routers_per_node` neighbouring routers,
     which then share their nodes. Cables within a group carry `local_bandwidth`, cables between
-    groups `global_bandwidth` (default: that of a NIC). Each cable adds `hop_latency`.
+    groups `global_bandwidth` (default: a NIC's). Each cable adds `hop_latency`.
     """
 
     shape: Literal["dragonfly"] = "dragonfly"
