@@ -17,7 +17,7 @@ def refusal(error: ValueError, where: str, key: str = "") -> InputError:
 
 
 # Pydantic's names for members of a union in the place of a fault; they are not keys of files.
-_OF_UNION = re.compile(r"bool|int|float|str|[a-z-]+\[.*\]|[A-Z]\w*")
+_OF_UNION = re.compile(r"bool|int|float|str|constrained-\w+|[a-z-]+\[.*\]|[A-Z]\w*")
 
 # Pydantic's names of faults for values of the wrong shape.
 _SHAPES = (
@@ -28,7 +28,7 @@ _SHAPES = (
 
 
 def first_fault(error: Any, where: str, *outer: str) -> InputError:
-    fault = error.errors()[0]
+    fault, otherwise = _nearest_member(error.errors())
     inner = (str(step) for step in fault["loc"])
     steps = [*outer, *(step for step in inner if not _OF_UNION.fullmatch(step))]
     place = ", ".join([where, ".".join(steps[:-1])] if len(steps) > 1 else [where])
@@ -40,7 +40,31 @@ def first_fault(error: Any, where: str, *outer: str) -> InputError:
         if fault["type"] in types:
             return InputError(place, f"{key} = {shown} is not {noun}", f"write {key} = {sample}")
     what = f"{key} = {shown}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
-    return InputError(place, what, _remedy(fault, key))
+    return InputError(place, what, "".join((_remedy(fault, key), *otherwise)).replace("?,", "?"))
+
+
+def _nearest_member(faults: list[Any]) -> tuple[Any, list[str]]:
+    """The first fault. If a value is no member of a union, it is the fault of the member that is
+    meant, a word for a text and a number for a number; and what the other members would allow."""
+    first = faults[0]
+    if not (first["loc"] and _OF_UNION.fullmatch(str(first["loc"][-1]))):
+        return first, []
+    members = [fault for fault in faults if fault["loc"][:-1] == first["loc"][:-1]]
+    is_text = isinstance(first["input"], str)
+    members.sort(key=lambda fault: (fault["type"] == "literal_error") != is_text)
+    words = [
+        _ALLOWED.get(str(fault["loc"][-1]), fault.get("ctx", {}).get("expected", ""))
+        for fault in members[1:]
+    ]
+    return members[0], [f", or write {word}" for word in words if word]
+
+
+_ALLOWED = {
+    "int": "a whole number",
+    "constrained-int": "a whole number",
+    "float": "a number",
+    "constrained-float": "a number",
+}
 
 
 def _remedy(fault: Any, key: str) -> str:

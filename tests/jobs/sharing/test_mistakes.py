@@ -102,6 +102,15 @@ MISTAKES = {
         SERVER + "boundd = 1",
         "unknown key 'boundd' for method = \"parameter_server\"; did you mean 'bound'?",
     ),
+    "a worker of no GPU": (
+        SERVER + "worker = 0",
+        "worker = 0: input should be greater than or equal to 1; set worker at least 1, or write "
+        "'gpu' or 'node'",
+    ),
+    "a worker of no kind": (
+        SERVER + 'worker = "nods"',
+        "input should be 'gpu' or 'node'; did you mean 'node'? or write a whole number",
+    ),
     "an unknown method": (
         'method = "goss"',
         "asked.toml, sharing: method = \"goss\" is unknown; did you mean 'gossip'?",
