@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Sequence
 
+_SYNONYMS = {"seeds": "samples"}  # two names of an option, of which functions have the second
 _LISTED = 3  # words that a question names
 
 
@@ -11,8 +12,10 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
     >>> nearest("microbach", ["microbatch", "tp"]), nearest("x", ["tp", "pp"])
     ("did you mean 'microbatch'?", 'known: tp, pp')
+    >>> nearest("seeds", ["scenario", "samples"])
+    "did you mean 'samples'?"
     """
-    return meant(word, known) or f"known: {', '.join(known)}"
+    return meant(_SYNONYMS.get(word, word), known) or f"known: {', '.join(known)}"
 
 
 def meant(word: str, known: Sequence[str]) -> str:

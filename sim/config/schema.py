@@ -88,9 +88,8 @@ class Tagged:
 
     def named(self, value: Any) -> Any:
         """The value that chooses a dataclass, where `value` may be a file. Raises `InputError`."""
-        if self.of_file is None or not (isinstance(value, str) and value.endswith(".py")):
-            return value
-        return self.of_file(Path(value))
+        is_file = isinstance(value, str | Path) and str(value).endswith(".py")
+        return self.of_file(Path(value)) if self.of_file and is_file else value
 
     def left(self, old: Any, new: Any) -> Collection[str]:
         """The keys of the old value's dataclass that the new value's dataclass lacks."""

@@ -69,12 +69,13 @@ def test_a_file_of_a_method_imports_files_beside_it_and_follows_their_changes(
     assert RING
     text = RING[1].replace("ring_local_sgd", "beside").replace("Count = 4", "Count = STEPS")
     (tmp_path / "beside.py").write_text(f"from steps_beside import STEPS\n{text}")
-    table = {"method": str(tmp_path / "beside.py")}
+    job = {"topology": "dgx-1-v100", "sharing": {"method": "gossip"}}
+    path = {"sharing.method": tmp_path / "beside.py"}
     periods, versions = [], set()
     for steps in (1, 12):
         (tmp_path / "steps_beside.py").write_text(f"STEPS = {steps}\n")
         with reads.recorded() as seen:
-            periods.append(described({"topology": "dgx-1-v100", "sharing": table}).sharing.period)
+            periods.append(described({**job}, path).sharing.period)
         versions.add(program_version())
     assert (periods, len(versions)) == ([1, 12], 2)
     assert reads.holds(seen)

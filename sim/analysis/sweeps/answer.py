@@ -6,9 +6,10 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sim import kind, questions
+from sim import questions
 from sim.analysis.executors import Jobs
 from sim.analysis.sweeps import points, table
+from sim.analysis.sweeps.sweep import at_all_points
 from sim.analysis.sweeps.sweep import sweep as swept
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -130,7 +131,7 @@ def sweep(
         store=None if store is None else Path(store),
         jobs=jobs,
     )
-    loaded = kind.load(job, always)
+    loaded = at_all_points(job, grid, always)
     frame.attrs["units"] = dict(questions.answer_of(loaded).units)
     return Sweep(
         scenario=job if isinstance(job, str) else job.name,

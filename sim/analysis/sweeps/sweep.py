@@ -104,7 +104,7 @@ def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) 
 
     Sizes that do not divide are no mistake; such a point becomes an invalid row.
     """
-    kind.load(scenario, always)
+    at_all_points(scenario, points, always)
     right: set[tuple[str, str]] = set()
     for own in _values(points):
         if own in right:
@@ -118,6 +118,19 @@ def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) 
                 break
         if wrong is not None:
             raise wrong
+
+
+def at_all_points(
+    scenario: str | BaseScenario, points: Sequence[Point], always: Point
+) -> BaseScenario:
+    """Return the scenario with the values that hold `always`. If it lacks a value that points set,
+    it has the values of the first point. Raises `InputError`."""
+    try:
+        return kind.load(scenario, always)
+    except InputError:
+        if not points:
+            raise
+    return kind.load(scenario, {**always, **points[0]})
 
 
 def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:

@@ -29,7 +29,7 @@ from sim.simulate import refuse_choices_of_a_step
 
 SCENARIO, ANSWER = SharingScenario, Outcome
 LACKS = (
-    "shares updates by a method of its own ([sharing]): it has no step of the whole job",
+    "has workers that share updates ([sharing]): it has no step of the whole job",
     "use `sim run`, or a scenario without [sharing]",
 )
 _STATE = 12.0  # bytes of a parameter in a checkpoint: fp32 weights and two moments (Adam)

@@ -17,6 +17,7 @@ from sim.analysis.comparison.stored import stored
 from sim.analysis.samples.seeds import Seeds
 from sim.analysis.sweeps import table
 from sim.analysis.sweeps.answer import Sweep
+from sim.config.errors import InputError
 from sim.config.readable import human_seconds
 from sim.interface.cli.files import DOES_NOT_FIT
 from sim.interface.cli.main import main
@@ -143,6 +144,15 @@ def test_sweeps_take_shared_updates_with_their_own_columns() -> None:
         run = sim.run(sim.load("ps-async", {k: row[k] for k in ("sharing.workers",)} | STEPS))
         assert isinstance(run, Outcome)
         assert row["time"] == pytest.approx(run.time)  # JSON has 15 digits
+
+
+def test_a_sweep_may_set_the_method_that_a_file_lacks(tmp_path: Path) -> None:
+    file = tmp_path / "open.toml"
+    file.write_text('model = "resnet50"\ntopology = "dgx-1-v100"\n[sharing]\nsteps = 2\n')
+    swept = sim.sweep(file, {"sharing.method": ["all_reduce", "data_parallel"]}, jobs=1)
+    assert list(swept.frame["valid"]) == [True, True]
+    with pytest.raises(InputError, match="method is missing"):
+        sim.sweep(file, {"sharing.batch": [8, 16]}, jobs=1)
 
 
 STEPS = {"sharing.steps": 10}
