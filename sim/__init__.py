@@ -146,7 +146,7 @@ def __getattr__(name: str) -> Any:
     home, _, own_name = _HOMES[name].partition(":")
     found = getattr(import_module(home), own_name or name)
     if callable(found) and not isinstance(found, type):
-        found = import_module("sim.config.calls").checked_call(found, f"sim.{name}")
+        found = import_module("sim.config.checked").checked_call(found, f"sim.{name}")
     globals()[name] = found
     return found
 

@@ -4,15 +4,25 @@ Measured collectives tell the state of a network. A network may carry less than 
 on a healthy network: the bytes through it are then divided by a `share`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from sim.collectives.algorithms import direct, ring
-from sim.collectives.schedule import CollectiveKind, GroupShape, offered
+from sim.collectives.schedule import (
+    CollectiveKind,
+    GroupShape,
+    LevelLoads,
+    LevelSteps,
+    kind_named,
+    offered,
+)
 from sim.config.dataclass import dataclass
-from sim.program.calls import MeasuredBandwidth
+from sim.config.errors import InputError
+from sim.config.plugins import modules
+from sim.program.operations import AUTO, AlgorithmRule, MeasuredBandwidth
 
 if TYPE_CHECKING:
     from sim.program.routed import Routed
@@ -150,3 +160,71 @@ def state_of(measured: Sequence[MeasuredBandwidth], expected: Sequence[float]) -
     taken = [(seconds_of(m), t) for m, t in zip(measured, expected, strict=True)]
     shares = [t / seconds for seconds, t in taken if seconds > t]
     return NetworkState(share=median(shares)) if shares else HEALTHY
+
+
+_FOLDER = "sim.collectives.algorithms"
+
+
+def selectable() -> dict[str, ModuleType]:
+    """The algorithms that state their loads on both levels of a cluster, by name."""
+    return {name: module for name, module in modules(_FOLDER).items() if hasattr(module, "steps")}
+
+
+def _named(name: str) -> ModuleType | None:
+    algorithm = modules(_FOLDER).get(name)
+    return algorithm if hasattr(algorithm, "steps") else None
+
+
+def check(rules: Iterable[AlgorithmRule], where: str) -> None:
+    """Raise `InputError` for unknown names, and for kinds that an algorithm does not offer."""
+    for rule in rules:
+        kinds = [kind_named(kind, where) for kind in rule.kinds]
+        for name in rule.use:
+            if name == AUTO:
+                continue
+            if (algorithm := _named(name)) is None:
+                fault = f"no algorithm named {name!r}"
+                raise InputError.unknown(where, fault, name, [*selectable(), AUTO])
+            for kind in kinds:
+                if kind not in offered(algorithm):
+                    can = ", ".join(offered(algorithm))
+                    raise InputError(where, f"{name} has no {kind}", f"it has {can}")
+
+
+def chosen(rules: Iterable[AlgorithmRule], kind: CollectiveKind, size: float) -> tuple[str, ...]:
+    """The algorithms from which a call takes the fastest; () leaves the choice to the library.
+
+    >>> trees = [AlgorithmRule(use=("tree",), up_to=1e6)]
+    >>> [chosen(trees, "all_reduce", size) for size in (1e6, 2e6)], chosen(trees, "all_gather", 1.0)
+    ([('tree',), ()], ())
+    """
+    for rule in rules:
+        if size <= rule.up_to and (not rule.kinds or kind in map(_kind, rule.kinds)):
+            return tuple(
+                name for name in rule.use if name == AUTO or kind in offered(modules(_FOLDER)[name])
+            )
+    return ()
+
+
+def _kind(name: str) -> CollectiveKind:
+    return kind_named(name, "algorithm")
+
+
+def on_levels(name: str, kind: CollectiveKind, shape: GroupShape) -> tuple[LevelLoads, LevelSteps]:
+    """Loads and steps of an algorithm on both levels. Raises `InputError` for unsuitable groups."""
+    algorithm = modules(_FOLDER)[name]
+    try:
+        return algorithm.loads(kind, shape), algorithm.steps(kind, shape)
+    except ValueError as error:
+        raise InputError.of(_where(name, shape), error) from None
+
+
+def refused(call: CollectiveCall, name: str, why: str) -> InputError:
+    """The error for a call that cannot use the algorithm that the user named."""
+    remedy = f"choose another for {call.kind}, or {AUTO!r}"
+    return InputError(_where(name, call.shape), why, remedy)
+
+
+def _where(name: str, shape: GroupShape) -> str:
+    """The setting that names the algorithm for groups of this shape, as errors print it."""
+    return f"{'network' if shape.nodes > 1 else 'node'}.algorithm {name!r}"

@@ -25,9 +25,8 @@ from typing import (
 )
 
 from sim.config import gate, plugins
-from sim.config.bounds import Ge, Gt, Le, Lt
 from sim.config.errors import InputError
-from sim.config.units import Unit
+from sim.config.units import Ge, Gt, Le, Lt, Unit
 
 T = TypeVar("T")
 

@@ -12,8 +12,37 @@ from math import isfinite
 from typing import Annotated, Any
 
 from sim.config import gate
-from sim.config.bounds import Ge, Gt, Le
+from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Ge:
+    """At least `ge`."""
+
+    ge: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gt:
+    """Above `gt`."""
+
+    gt: float
+
+
+@dataclass(frozen=True, slots=True)
+class Le:
+    """At most `le`."""
+
+    le: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lt:
+    """Below `lt`."""
+
+    lt: float
+
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 _SPANS = {

@@ -8,7 +8,7 @@ from sim.config.errors import InputError
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.pods import PodNetwork
 from sim.hardware.cluster.topology import Topology
-from sim.program.calls import AUTO
+from sim.program.operations import AUTO
 
 if TYPE_CHECKING:
     from sim.collectives.cable_rings import Cycle

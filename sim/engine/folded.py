@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from sim.config.dataclass import dataclass
 from sim.engine.costs import Cost
 from sim.engine.timeline import Role
-from sim.program.actions import Action
 from sim.program.causes import Cause
 from sim.program.durations import Duration
+from sim.program.schedule import Action
 
 Loads = tuple[tuple[int, float], ...]  # link class, bytes on it per byte of progress
 # Link class, bytes that keep it busy at line rate, and bytes without the protocols' overhead.

@@ -11,15 +11,16 @@ from sim.collectives.interconnect import (
     CollectiveCall,
     Interconnect,
     NetworkState,
+    check,
+    chosen,
     state_of,
 )
 from sim.collectives.libraries.backend import Backend
 from sim.collectives.schedule import GroupShape, kind_named
-from sim.collectives.selection import check, chosen
 from sim.config.dataclass import dataclass
 from sim.engine.cable_routes import check_orders, orders
 from sim.hardware.cluster.topology import Link, Topology
-from sim.program.calls import MeasuredBandwidth
+from sim.program.operations import MeasuredBandwidth
 
 if TYPE_CHECKING:
     from sim.program.routed import Routed

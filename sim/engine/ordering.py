@@ -16,9 +16,8 @@ from sim.engine.replay.play import FoldedMachine, durations
 from sim.parallel import schedule as schedules
 from sim.parallel.job import Job
 from sim.parallel.step import training_step
-from sim.program.actions import Kind, PassVariant
 from sim.program.program import Program
-from sim.program.schedule import Schedule
+from sim.program.schedule import Kind, PassVariant, Schedule
 
 if TYPE_CHECKING:
     from sim.parallel.bubble_filling import Costs, Rows

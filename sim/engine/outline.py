@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from sim.engine.communicators import Scope, scope_of
-from sim.program.actions import Action
 from sim.program.operations import Call, Collective, Compute, Operation, Segment, Work
 from sim.program.program import Program
+from sim.program.schedule import Action
 from sim.program.unrolled import operations
 
 Cut = Literal["whole", "team", "apart"]  # one step, one step of several roles, a step per item

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, log2
 from typing import Annotated
 
-from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import BytesPerSecond, Seconds
+from sim.config.units import BytesPerSecond, Ge, Seconds
 from sim.engine.group_loads import group_loads, shape_of
 from sim.engine.machine import Machine
 from sim.hardware.cluster.link_names import link_name

@@ -1,17 +1,17 @@
 """The timeline for all pictures: when each operation ran, on which stream of which role."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from sim.config.dataclass import dataclass
-from sim.program.actions import KINDS
 from sim.program.causes import Cause
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 Row = TypeVar("Row")
 
@@ -75,41 +75,6 @@ class Columns:
     causes: tuple[Cause, ...]
 
 
-def columns_of(spans: Iterable[Span]) -> Columns:
-    """The computations and transfers of spans as columns."""
-    import numpy as np
-
-    causes: dict[Cause, int] = {}
-    rows = [
-        (span.role, begin, end, computes, causes.setdefault(cause, len(causes)), *action)
-        for span in spans
-        for cause, begin, end, computes, action in _rows(span)
-    ]
-    table = np.array(rows, dtype=np.float64).reshape(-1, 8)
-    whole = table[:, [0, 4, 5, 6, 7]].astype(np.intp)
-    return Columns(
-        role=whole[:, 0],
-        begin=table[:, 1],
-        end=table[:, 2],
-        computes=table[:, 3] > 0,
-        cause=whole[:, 1],
-        actions=whole[:, 2:],
-        causes=tuple(causes),
-    )
-
-
-def _rows(span: Span) -> Iterator[tuple[Cause, float, float, bool, tuple[int, int, int]]]:
-    args, kind = span.args, span.args.get("phase", "")
-    if "parts" in args or "phase" in args:
-        of = (-1, -1, -1)
-        if kind in KINDS:
-            of = KINDS.index(kind), args.get("microbatch", -1), args.get("chunk", 0)
-        yield span.cause, span.start, span.end, True, of
-        return
-    for cause, _, begin, end in args.get("transfers", ((span.cause, "", span.start, span.end),)):
-        yield cause, begin, end, False, (-1, -1, -1)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Rate:
     """A rate over the step: value i of `values` holds from moment i of `times` (s) on.
@@ -156,7 +121,9 @@ class Deferred(Sequence[Row]):
 class Played(Deferred[Span]):
     """Spans of a run whose `columns` can be computed without the spans."""
 
-    def __init__(self, write: Callable[[], Sequence[Span]], columns: Callable[[], Columns]) -> None:
+    def __init__(
+        self, write: Callable[[], Sequence[Span]], columns: "Callable[[], Columns]"
+    ) -> None:
         super().__init__(write)
         self._columns = columns
 
@@ -178,8 +145,3 @@ class Timeline:
     events: int = 0
     step: float | None = None
     rates: Sequence[Rate] = ()
-
-    @property
-    def columns(self) -> Columns:
-        """Computations and transfers as arrays, for which spans need not be written."""
-        return self.spans.columns if isinstance(self.spans, Played) else columns_of(self.spans)

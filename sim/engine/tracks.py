@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from sim.config.dataclass import dataclass
 from sim.engine.timeline import Role
-from sim.program.actions import KINDS, Action
 from sim.program.causes import Cause
+from sim.program.schedule import KINDS, Action
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]

@@ -8,11 +8,10 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sim.config import catalog
-from sim.config.bounds import Ge, Gt, Le, Lt
-from sim.config.calls import Named
+from sim.config.checked import Named
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz, Watts
+from sim.config.units import Bytes, BytesPerSecond, FlopsPerSecond, Ge, Gt, Hertz, Le, Lt, Watts
 from sim.hardware.kernels.rates import INTEGER_LANES, AttentionRates, GemmRates, MemoryBoundRates
 
 if TYPE_CHECKING:

@@ -5,11 +5,10 @@ from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sim.config import catalog
-from sim.config.bounds import Ge, Le
-from sim.config.calls import Named
+from sim.config.checked import Named
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import Bytes, Seconds
+from sim.config.units import Bytes, Ge, Le, Seconds
 from sim.model.checkpointing import Checkpointing
 from sim.model.fusion import Context, Dispatcher, Fusion, Gradients
 from sim.model.kernels import OperatorClass, Precision, weight_width
@@ -17,6 +16,53 @@ from sim.program.program import Style
 
 if TYPE_CHECKING:
     from sim.model.precision import Recipe
+
+
+_OTHERS = "more"  # stands for all values that are not listed: sizes above 1, lists of modules
+_MONTH = len("2025-07")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """The content of `topologies/frameworks/NAME.toml`.
+
+    `since` gives the month and the release that brought each value of a choice. A choice is a
+    choice of `sim plan --only`, or `interleaving`, or `argument`. `tried` lists the values of a
+    choice that a search tries where the user does not name values.
+    """
+
+    name: str = ""
+    since: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    tried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def lacks(self, choice: str, value: str, released: str = "") -> str:
+        """Why a release (the latest, if none is given) lacks a value of a choice; empty where the
+        release has the value, or where this is unknown.
+
+        >>> own = Capabilities(name="X", since={"tp": {"1": "2020-01", "more": "2021-05, 2.0"}})
+        >>> own.lacks("tp", "8", "2020-07")
+        'X has tp = 8 since 2021-05, 2.0'
+        >>> own.lacks("tp", "8"), own.lacks("tp", "1", "2020-07"), own.lacks("pp", "2")
+        ('', '', '')
+        """
+        known = self.since.get(choice)
+        if known is None:
+            return ""
+        since = known.get(value) or known.get(_OTHERS)
+        if since is None:
+            return f"{self.name} has no {choice} = {value}"
+        late = bool(released) and since[:_MONTH] > released
+        return f"{self.name} has {choice} = {value} since {since}" if late else ""
+
+
+def capabilities_of(name: str, *, where: str) -> Capabilities:
+    """The capabilities of a framework; empty capabilities without a name. Raises `InputError` for
+    an unknown name."""
+    return (
+        catalog.load("topologies/frameworks", name, Capabilities, where=where)
+        if name
+        else Capabilities()
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +152,7 @@ _BUFFERS: Mapping[bool, Mapping[Gradients, Gradients]] = {
 class Stack(metaclass=Named):
     """The content of `topologies/stacks/NAME.toml`; one description for all runs of that software.
 
-    The stack has the capabilities (`sim.hardware.capabilities`) of its `framework` in the month in
+    The stack has the capabilities (`sim.hardware.stack`) of its `framework` in the month in
     which this software was `released` (year-month; empty: the latest release).
 
     Host: `launch_forward` and `launch_backward` are the host's seconds for an operator of one

@@ -2,8 +2,8 @@
 
 from typing import Annotated, Literal, get_args
 
-from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
+from sim.config.units import Ge
 
 Module = Literal["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Self, cast
 
-from sim.config.bounds import Gt
-from sim.config.calls import Named
+from sim.config.checked import Named
 from sim.config.dataclass import dataclass
-from sim.config.units import Share
+from sim.config.units import Gt, Share
 
 Positive = Annotated[float, Gt(0)]
 

@@ -9,9 +9,8 @@ from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
 from sim.config import catalog
-from sim.config.bounds import Ge, Gt, Le
 from sim.config.dataclass import dataclass
-from sim.config.units import Bytes
+from sim.config.units import Bytes, Ge, Gt, Le
 from sim.model.fusion import Norms
 from sim.model.kernels import BYTES, Precision
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from sim.config import catalog, reads
-from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.units import Ge
 from sim.model.kernels import BYTES, Precision
 
 _NUMBERS = ("forward_ms", "backward_ms", "activation_bytes", "parameter_bytes")

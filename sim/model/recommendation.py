@@ -16,9 +16,9 @@ from itertools import pairwise
 from math import ceil, exp, expm1, log, log1p
 from typing import Annotated, ClassVar, Literal
 
-from sim.config.bounds import Ge, Le
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.units import Ge, Le
 from sim.model.kernels import BYTES
 
 _EXACT = 512  # terms that are added one by one; further terms are integrated

@@ -7,8 +7,8 @@ that reads it, and decoded before the first operator of the backward pass that r
 
 from typing import Annotated, Literal, NamedTuple
 
-from sim.config.bounds import Ge, Lt
 from sim.config.dataclass import dataclass
+from sim.config.units import Ge, Lt
 from sim.model.kernels import MemoryBound
 
 # What backward passes read of a map: its values, values that are often 0 ("sparse"), only the

@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from sim.config.bounds import Ge, Gt
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.units import Ge, Gt
 from sim.model.execution import Execution
 from sim.model.kernels import Gemm, Item, MemoryBound
 from sim.model.operators import Operator

@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from sim.config.dataclass import dataclass
-from sim.program.actions import Action
-from sim.program.schedule import Order, Places, Schedule
+from sim.program.schedule import Action, Order, Places, Schedule
 
 Rows = tuple[tuple[float, ...], ...]  # [stage][chunk]
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Literal
 
-from sim.config.bounds import Ge
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import BytesPerSecond
+from sim.config.units import BytesPerSecond, Ge
 from sim.hardware.cluster.topology import Topology
 from sim.parallel.loader import Amounts, path
 from sim.parallel.mesh import axis_of, dividing

@@ -15,7 +15,6 @@ from sim.model.block import Block
 from sim.model.execution import ParameterGroup
 from sim.parallel.job import Job
 from sim.parallel.state import gradient_axes, near_axes, replica_axes, state_axes
-from sim.program.actions import PassVariant
 from sim.program.causes import DATA
 from sim.program.memory import NOTHING, MemoryUse, added
 from sim.program.operations import (
@@ -27,6 +26,7 @@ from sim.program.operations import (
     Operation,
     issued,
 )
+from sim.program.schedule import PassVariant
 
 STREAM = "data"
 GRADIENTS = "gradients"  # the stream of stacks with a separate communicator for gradients

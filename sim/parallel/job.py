@@ -22,12 +22,10 @@ from sim.model.transformer import DECODER_INPUT
 from sim.parallel.mesh import dividing
 from sim.parallel.plan import EffectivePlan
 from sim.parallel.segments import Items, blocked, segments
-from sim.program.actions import Kind, PassVariant
-from sim.program.calls import Checks
 from sim.program.causes import COMPUTE, RECOMPUTE, Cause
 from sim.program.memory import added
-from sim.program.operations import Collective, Segment, Work
-from sim.program.schedule import Places, Schedule
+from sim.program.operations import Checks, Collective, Segment, Work
+from sim.program.schedule import Kind, PassVariant, Places, Schedule
 
 if TYPE_CHECKING:
     from sim.model.precision import Recipe

@@ -10,11 +10,10 @@ step that ends before its next samples are ready waits for them.
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from sim.config.bounds import Ge, Gt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import Bytes, Unit
+from sim.config.units import Bytes, Ge, Gt, Unit
 from sim.hardware.cluster.topology import Topology
 from sim.program.causes import DECODING, LOADING
 from sim.program.operations import (

@@ -14,11 +14,11 @@ from sim.model.execution import ParameterGroup
 from sim.model.kernels import Item, Lag, Mark, Overlap
 from sim.parallel.job import Chunk, Job
 from sim.parallel.state import State, frozen, gradient_axes, shards, state
-from sim.program.actions import Kind, PassVariant
 from sim.program.memory import NOTHING, MemoryUse, Parts, added
 from sim.program.memory_levels import levels_of
 from sim.program.operations import Collective
 from sim.program.program import Program
+from sim.program.schedule import Kind, PassVariant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

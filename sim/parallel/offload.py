@@ -23,7 +23,6 @@ from sim.parallel.memory import state_of
 from sim.parallel.mesh import Mesh
 from sim.parallel.segments import Piece
 from sim.parallel.state import shards
-from sim.program.actions import PassVariant
 from sim.program.causes import OFFLOAD, OPTIMIZER, Cause
 from sim.program.memory import NOTHING, MemoryUse
 from sim.program.operations import (
@@ -36,6 +35,7 @@ from sim.program.operations import (
     Operation,
     Recent,
 )
+from sim.program.schedule import PassVariant
 
 TO_HOST, FROM_HOST, PROCESSORS = "to host", "from host", "host"
 

@@ -10,7 +10,6 @@ from sim.parallel.job import Chunk, Job, host_time
 from sim.parallel.memory import PassUses
 from sim.parallel.pipeline_p2p import handed, packed, unpacked
 from sim.parallel.segments import Piece, joined
-from sim.program.actions import Kind, PassVariant
 from sim.program.memory import MemoryUse, added, in_a_row
 from sim.program.operations import (
     INPUT,
@@ -21,7 +20,7 @@ from sim.program.operations import (
     PassOps,
     Work,
 )
-from sim.program.schedule import Schedule
+from sim.program.schedule import Kind, PassVariant, Schedule
 
 
 def held_up(job: Job, operations: Iterable[Operation]) -> tuple[Operation, ...]:

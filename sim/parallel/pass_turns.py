@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sim.parallel.segments import Items
-from sim.program.actions import Kind
 from sim.program.memory import MemoryUse
 from sim.program.operations import (
     INPUT,
@@ -21,6 +20,7 @@ from sim.program.operations import (
     Work,
     beside_kernels,
 )
+from sim.program.schedule import Kind
 
 Item = Segment | Collective
 Part = tuple[list[Item], Collective | None]  # items that compute, then the all-to-all after them

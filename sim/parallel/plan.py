@@ -6,12 +6,11 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sim.config.bounds import Ge, Gt, Le
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import Choice, section
-from sim.config.units import Portion
+from sim.config.units import Ge, Gt, Le, Portion
 from sim.hardware.device import Device
 from sim.hardware.stack import Stack
 from sim.model.checkpointing import FULL, NONE, Checkpointing, Names

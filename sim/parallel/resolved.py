@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sim.config.errors import InputError
-from sim.hardware import capabilities
-from sim.hardware.stack import Stack
+from sim.hardware.stack import Stack, capabilities_of
 from sim.model import optimizers
 from sim.model.checkpointing import MODES, NONE
 from sim.parallel import schedule as schedules
@@ -253,7 +252,7 @@ def _pairs(plan: Plan) -> Iterator[Fault]:
 
 def lacking(plan: Plan, stack: Stack) -> tuple[str, ...]:
     """Return the known reasons why a stack cannot run a plan."""
-    known = capabilities.load(stack.framework, where=stack.name)
+    known = capabilities_of(stack.framework, where=stack.name)
     reasons = (known.lacks(*choice, stack.released) for choice in _asked(plan))
     return tuple(f"{stack.name} cannot do this: {reason}" for reason in reasons if reason)
 

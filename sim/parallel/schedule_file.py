@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from sim.config import gate, reads
 from sim.config.errors import InputError
-from sim.program.actions import KINDS, Action, Kind
-from sim.program.schedule import Order, Places, Schedule
+from sim.program.schedule import KINDS, Action, Kind, Order, Places, Schedule
 
 
 class Cell(NamedTuple):

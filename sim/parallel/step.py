@@ -12,7 +12,6 @@ from sim.parallel.pipeline_p2p import sent_bytes
 from sim.parallel.schedule import is_file, listed
 from sim.parallel.state import shards, state_axes
 from sim.parallel.weight_update import gathered_copies, optimizer
-from sim.program.actions import PassVariant
 from sim.program.causes import DATA, EMBEDDING
 from sim.program.operations import (
     Collective,
@@ -24,7 +23,7 @@ from sim.program.operations import (
     Work,
 )
 from sim.program.program import Exchange, Program, Stage
-from sim.program.schedule import Schedule
+from sim.program.schedule import PassVariant, Schedule
 
 
 def training_step(job: Job, schedule: Schedule | None = None) -> Program:

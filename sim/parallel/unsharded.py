@@ -7,8 +7,8 @@ from sim.model.block import Block
 from sim.model.execution import ParameterGroup
 from sim.parallel.job import Job
 from sim.parallel.state import shards, state_axes
-from sim.program.actions import PassVariant
 from sim.program.memory import NOTHING, MemoryUse, added
+from sim.program.schedule import PassVariant
 
 NEAR = "dp"  # the axis over which secondary shares of weights are divided
 

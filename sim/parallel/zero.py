@@ -36,7 +36,6 @@ from sim.parallel.unsharded import (
     shared,
     trained,
 )
-from sim.program.actions import PassVariant
 from sim.program.causes import COMPUTE
 from sim.program.memory import added
 from sim.program.operations import (
@@ -53,6 +52,7 @@ from sim.program.operations import (
     Work,
     issued,
 )
+from sim.program.schedule import PassVariant
 
 Parts = tuple[Segment | Collective | Work, ...]
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sim.config.errors import InputError
-from sim.program.actions import Action
 from sim.program.operations import COMPUTE_STREAM, Compute, Operation, PassOps, Work
 from sim.program.program import Program, Stage
-from sim.program.schedule import Schedule
+from sim.program.schedule import Action, Schedule
 
 ByStage = Mapping[int, Sequence[Operation]]
 

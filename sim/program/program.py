@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.dataclass import dataclass
-from sim.program.actions import PassVariant
 from sim.program.operations import (
     COMPUTE_STREAM,
     Call,
@@ -26,7 +25,7 @@ from sim.program.operations import (
     Copy,
     PassOps,
 )
-from sim.program.schedule import Schedule
+from sim.program.schedule import PassVariant, Schedule
 
 # Axes, stages (None: all), and for a copy its links, their loads and the axes of its ranks.
 Scope = tuple[tuple[str, ...], tuple[int, ...] | None, tuple[object, ...]]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from sim.program.actions import Action
 from sim.program.operations import (
     COMPUTE_STREAM,
     INPUT,
@@ -16,6 +15,7 @@ from sim.program.operations import (
     Send,
 )
 from sim.program.program import Program, message_stream
+from sim.program.schedule import Action
 
 
 def operations(program: Program, stage: int) -> Iterator[tuple[Operation, Action | None]]:

@@ -3,11 +3,10 @@
 from dataclasses import asdict, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from sim.config.bounds import Gt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.schema import section
-from sim.config.units import BytesPerSecond, Number
+from sim.config.units import BytesPerSecond, Gt, Number
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack
 from sim.model.model import Model

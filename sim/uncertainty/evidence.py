@@ -12,10 +12,10 @@ from statistics import median
 from typing import Annotated, Literal
 
 from sim.config import catalog
-from sim.config.bounds import Ge, Gt
 from sim.config.dataclass import dataclass
 from sim.config.reads import remembered
 from sim.config.schema import Signed
+from sim.config.units import Ge, Gt
 from sim.model.kinds import experts_of
 from sim.model.model import Model
 from sim.parallel.job import Job

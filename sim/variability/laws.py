@@ -22,9 +22,9 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.config.bounds import Ge, Gt, Le
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
+from sim.config.units import Ge, Gt, Le
 
 if TYPE_CHECKING:
     from numpy.random import Generator  # takes long to load, and few jobs draw

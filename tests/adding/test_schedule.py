@@ -18,7 +18,7 @@ SOURCE = '''
 
 from sim.parallel.schedule import Entry
 from sim.parallel.schedules.flush import alternate
-from sim.program.actions import Action
+from sim.program.schedule import Action
 from sim.program.schedule import Schedule, in_loops
 
 

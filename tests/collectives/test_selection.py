@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.collectives.algorithms import halving_doubling, hierarchical, ring
-from sim.collectives.interconnect import CollectiveCall
+from sim.collectives.interconnect import CollectiveCall, selectable
 from sim.collectives.libraries import backend as backends
 from sim.collectives.schedule import KINDS, CollectiveKind, GroupShape, offered
-from sim.collectives.selection import selectable
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import load

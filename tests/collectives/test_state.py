@@ -12,7 +12,7 @@ from sim.collectives.schedule import GroupShape
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
-from sim.program.calls import MeasuredBandwidth
+from sim.program.operations import MeasuredBandwidth
 
 SIZES = (2.0**24, 2.0**28, 2.0**32)
 GPUS = (16, 64, 512)

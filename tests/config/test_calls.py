@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sim
-from sim.config.calls import checked_call
+from sim.config.checked import checked_call
 from sim.config.errors import InputError
 from sim.config.units import Number, PositiveSeconds
 

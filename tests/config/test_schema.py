@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from sim.config.bounds import Gt
 from sim.config.errors import InputError
 from sim.config.schema import Tagged, validate
+from sim.config.units import Gt
 
 
 @dataclass(frozen=True, kw_only=True)

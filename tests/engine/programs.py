@@ -8,7 +8,6 @@ from sim.collectives.libraries import backend as backends
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
 from sim.parallel.schedule import schedule as schedule_named
-from sim.program.actions import PassVariant
 from sim.program.causes import COMPUTE, DATA, TENSOR, Cause
 from sim.program.operations import (
     INPUT,
@@ -21,6 +20,7 @@ from sim.program.operations import (
     Work,
 )
 from sim.program.program import Exchange, Program, Stage, Style
+from sim.program.schedule import PassVariant
 
 AXES = ("tp", "dp", "pp")
 

@@ -11,11 +11,10 @@ from sim.engine.machine import Machine
 from sim.engine.play import play
 from sim.hardware.cluster.host import Host
 from sim.hardware.cluster.topology import Topology, load
-from sim.program.actions import Action, PassVariant
 from sim.program.causes import DATA, LOADING
 from sim.program.operations import Collective, Communicate, Copy, HostLink, PassOps
 from sim.program.program import Program, Stage
-from sim.program.schedule import Schedule
+from sim.program.schedule import Action, PassVariant, Schedule
 
 SIZE = 1e9
 NARROW = Host(bandwidth=1e9, efficiency=1.0, memory=1e12, memory_bandwidth=1e12, latency=0.0)

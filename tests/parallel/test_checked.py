@@ -8,8 +8,7 @@ from sim.config.errors import InputError
 from sim.hardware.cluster import topology as topologies
 from sim.parallel.job import Known
 from sim.parallel.plan import Plan
-from sim.program.calls import Checks
-from sim.program.operations import Collective, Segment
+from sim.program.operations import Checks, Collective, Segment
 from sim.scenario.scenario import Scenario
 from sim.scenario.setup import from_scenario
 from sim.simulate import answer

@@ -6,8 +6,7 @@ import pytest
 
 from sim.parallel.bubble_filling import filled, units
 from sim.parallel.schedule import schedule
-from sim.program.actions import Action
-from sim.program.schedule import in_loops
+from sim.program.schedule import Action, in_loops
 
 
 def order(words: str) -> tuple[Action, ...]:

@@ -16,9 +16,9 @@ from sim.parallel.overlapped_passes import overlap_forward_backward
 from sim.parallel.pass_turns import merged
 from sim.parallel.schedule import schedule, table
 from sim.parallel.step import training_step
-from sim.program.actions import PassVariant
 from sim.program.causes import COMPUTE, EXPERT
 from sim.program.operations import Collective, Compute, Segment
+from sim.program.schedule import PassVariant
 from sim.scenario.setup import PlanSetup, from_scenario
 from sim.simulate import answer
 

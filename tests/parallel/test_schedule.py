@@ -17,8 +17,7 @@ from sim.parallel import schedule_file
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import Entry, entry, pieces, schedule, table
 from sim.parallel.schedule_file import refuse_deadlock
-from sim.program.actions import Action, Kind
-from sim.program.schedule import Schedule
+from sim.program.schedule import Action, Kind, Schedule
 
 NAMES = sorted(table())
 stages = st.integers(1, 6)

@@ -14,8 +14,8 @@ from sim.kind import load
 from sim.parallel.memory import state_of
 from sim.parallel.step import training_step
 from sim.parallel.weight_update import optimizer_kernels
-from sim.program.actions import Action
 from sim.program.operations import Collective, Communicate, Compute, Operation, Segment
+from sim.program.schedule import Action
 from sim.program.unrolled import operations
 from sim.scenario.setup import from_scenario
 

@@ -36,7 +36,6 @@ from sim.jobs.sharing.tables import Fault, Recovery
 from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.jobs.sharing.workload import Workload
 from sim.parallel.loader import path
-from sim.program.actions import Action, PassVariant
 from sim.program.beside import beside
 from sim.program.causes import COMPUTE, DATA, LOADING
 from sim.program.operations import (
@@ -51,7 +50,7 @@ from sim.program.operations import (
     Work,
 )
 from sim.program.program import Program, Stage
-from sim.program.schedule import Schedule
+from sim.program.schedule import Action, PassVariant, Schedule
 
 
 class Predictor:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.interconnect import CallCost, bus_factor
+from sim.collectives.interconnect import CallCost, bus_factor, check
 from sim.collectives.schedule import CollectiveKind, CollectiveSchedule, algorithms, kind_named
-from sim.collectives.selection import check
 from sim.config import gate, limit
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
@@ -22,7 +21,7 @@ from sim.engine.timeline import Timeline
 from sim.hardware.cluster.link_names import link_name, links_named
 from sim.hardware.cluster.topology import Link, Topology
 from sim.kind import cluster_scenario
-from sim.program.calls import AlgorithmRule
+from sim.program.operations import AlgorithmRule
 from sim.results.answer import Answer, Inputs
 from sim.results.formatting import several
 from sim.scenario.settings import Settings, settings_of

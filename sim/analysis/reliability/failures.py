@@ -11,12 +11,11 @@ from typing import Annotated, Any, Literal
 from sim import kind, questions
 from sim.analysis.reliability.saving import Saving
 from sim.config import catalog, reads
-from sim.config.bounds import Ge, Gt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.readable import human_rate, human_seconds
-from sim.config.units import DAY, HOUR, Bytes, BytesPerSecond, PositiveSeconds, Seconds
+from sim.config.units import DAY, HOUR, Bytes, BytesPerSecond, Ge, Gt, PositiveSeconds, Seconds
 from sim.engine.training_run import Fault
 from sim.parallel.checkpoint import Checkpoints
 from sim.results.formatting import several

@@ -18,10 +18,10 @@ from sim.engine.replay.play import FoldedMachine
 from sim.engine.transfers import RankTransfers
 from sim.parallel import schedule as schedules
 from sim.parallel.job import Chunk, Job, Slot
-from sim.program.actions import Kind
 from sim.program.memory import added
 from sim.program.operations import Collective, Communicate, PassOps, Work
 from sim.program.program import Program
+from sim.program.schedule import Kind
 
 
 class ChunkSeconds(NamedTuple):

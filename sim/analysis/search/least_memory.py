@@ -7,10 +7,9 @@ import numpy as np
 
 from sim.parallel.job import Chunk, Job
 from sim.parallel.memory import PassUses
-from sim.program.actions import Kind, PassVariant
 from sim.program.memory import MemoryUse, in_a_row
 from sim.program.memory_levels import Floats, highest_of_passes
-from sim.program.schedule import Schedule
+from sim.program.schedule import Kind, PassVariant, Schedule
 
 
 def least_of_passes(job: Job, schedule: Schedule) -> Floats:

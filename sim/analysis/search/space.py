@@ -6,12 +6,10 @@ from typing import cast
 
 from sim.config.checked import altered
 from sim.config.dataclass import dataclass
-from sim.hardware import capabilities
 from sim.hardware import stack as stacks
-from sim.hardware.capabilities import Capabilities
 from sim.hardware.cluster import topology as topologies
 from sim.hardware.cluster.topology import Topology
-from sim.hardware.stack import Stack
+from sim.hardware.stack import Capabilities, Stack, capabilities_of
 from sim.model import reading
 from sim.model.kernels import Precision
 from sim.model.model import Model
@@ -98,6 +96,6 @@ def space(
         only=only or {},
         without=without or {},
         untold=frozenset(untold),
-        capabilities=capabilities.load(able.framework, where=able.name),
+        capabilities=capabilities_of(able.framework, where=able.name),
         released=software.released if framework is None else "",
     )

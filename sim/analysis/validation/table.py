@@ -29,7 +29,7 @@ from sim.model.checkpointing import MODES, SELECTIVE
 from sim.model.columns import blank, filled, from_columns, true, whole
 from sim.model.transformer import Transformer
 from sim.parallel.plan import WHOLE, Plan
-from sim.program.calls import MeasuredBandwidth
+from sim.program.operations import MeasuredBandwidth
 from sim.scenario.setup import PlanSetup, assemble
 
 if TYPE_CHECKING:

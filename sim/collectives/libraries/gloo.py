@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from sim.collectives.algorithms import direct, ring
-from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
+from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect, on_levels, refused
 from sim.collectives.schedule import (
     ChunkSend,
     CollectiveKind,
@@ -19,11 +19,10 @@ from sim.collectives.schedule import (
     LevelLoads,
     schedule,
 )
-from sim.collectives.selection import on_levels, refused
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Bytes, BytesPerSecond, Portion, Seconds
-from sim.program.calls import AUTO
+from sim.program.operations import AUTO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

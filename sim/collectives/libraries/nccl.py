@@ -13,14 +13,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from sim.collectives.algorithms import tree
-from sim.collectives.interconnect import CallCost, CollectiveCall
+from sim.collectives.interconnect import CallCost, CollectiveCall, on_levels, refused
 from sim.collectives.schedule import LevelLoads, LevelSteps
-from sim.collectives.selection import on_levels, refused
-from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import Bytes, BytesPerSecond, Seconds, Share
-from sim.program.calls import AUTO
+from sim.config.units import Bytes, BytesPerSecond, Ge, Seconds, Share
+from sim.program.operations import AUTO
 
 if TYPE_CHECKING:
     from sim.program.routed import Routed

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from sim.config import catalog
-from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.reads import remembered
 from sim.config.schema import Signed
-from sim.config.units import Bytes
+from sim.config.units import Bytes, Ge
 
 FORMAT = 1
 FOLDER = "topologies/profiles"

@@ -9,13 +9,12 @@ exchange the shares that their chips hold after the reduction in a slice.
 
 from math import prod
 
-from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect
+from sim.collectives.interconnect import CallCost, CollectiveCall, Interconnect, refused
 from sim.collectives.schedule import CollectiveKind, GroupShape
-from sim.collectives.selection import refused
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Seconds
-from sim.program.calls import AUTO
+from sim.program.operations import AUTO
 
 _SINGLE = ("point_to_point", "sendrecv")  # a rank sends one message
 Torus = tuple[tuple[int, int], ...]

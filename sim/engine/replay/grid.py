@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.dataclass import dataclass
-from sim.program.actions import PassVariant
 from sim.program.program import Style
-from sim.program.schedule import Schedule
+from sim.program.schedule import PassVariant, Schedule
 
 Indices = NDArray[np.int64]
 

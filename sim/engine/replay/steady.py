@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from sim.config.dataclass import dataclass
 from sim.engine.replay.grid import END, FIRST_SIDE, HOST_FREE, Indices
 from sim.engine.replay.pipeline import Durations, Floats, Pipeline
-from sim.program.actions import Action
-from sim.program.schedule import Actions, Order, Schedule
+from sim.program.schedule import Action, Actions, Order, Schedule
 
 _COMPARED = 3  # periods whose moments are compared: they may only differ by a shift in time
 _ENDS = 1  # periods at the end of a region that the schedule's end may change

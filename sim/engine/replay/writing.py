@@ -26,10 +26,10 @@ from sim.engine.replay.pass_map import PassMap
 from sim.engine.replay.play import Estimate, Played
 from sim.engine.timeline import Role
 from sim.engine.tracks import COMMUNICATION, Floats, Runs, Track, action_row
-from sim.program.actions import KINDS
 from sim.program.causes import PIPELINE, Cause
 from sim.program.operations import COMPUTE_STREAM, Collective, Compute
 from sim.program.program import message_stream
+from sim.program.schedule import KINDS
 
 if TYPE_CHECKING:
     from sim.engine.lowering import Lowering

@@ -7,9 +7,8 @@ gradients therefore share links as any other traffic does.
 
 from typing import Annotated, Literal
 
-from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
-from sim.config.units import Bytes, BytesPerSecond, Seconds, Share
+from sim.config.units import Bytes, BytesPerSecond, Ge, Seconds, Share
 
 # Transfers a second of a lane, and the share of them that is data (PCI Express base specifications:
 # 8b/10b up to generation 2, 128b/130b to 5, 1b/1b flits with 236 of 256 bytes in 6).

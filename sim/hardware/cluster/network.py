@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds, Share
-from sim.program.calls import AlgorithmChoice, MeasuredBandwidth
+from sim.program.operations import AlgorithmChoice, MeasuredBandwidth
 
 if TYPE_CHECKING:
     from sim.hardware.cluster.bill import Bill

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
 from sim.config.units import BytesPerSecond, Seconds, Share
-from sim.program.calls import AlgorithmChoice
+from sim.program.operations import AlgorithmChoice
 
 NvLinks = tuple[tuple[int, int, int], ...]
 """Cables, each as (slot, slot, number of NVLinks)."""

@@ -1,6 +1,6 @@
 """Where things are in a cluster: which device in which node, slot and pod, on which NIC."""
 
-from sim.config.calls import Named
+from sim.config.checked import Named
 from sim.config.dataclass import dataclass
 from sim.hardware.cluster.host import Host, Storage
 from sim.hardware.cluster.network import AnyNetwork, ClusterNetwork
@@ -8,7 +8,7 @@ from sim.hardware.cluster.node_fabric import AnyNodeFabric
 from sim.hardware.cluster.pods import PodNetwork, SwitchedNetwork
 from sim.hardware.cluster.price import Price
 from sim.hardware.device import Device
-from sim.program.calls import Checks
+from sim.program.operations import Checks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

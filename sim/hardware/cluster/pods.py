@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import Seconds
+from sim.config.units import Ge, Seconds
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route
 
 if TYPE_CHECKING:

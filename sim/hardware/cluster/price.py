@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-from sim.config.bounds import Ge, Gt, Lt
 from sim.config.dataclass import dataclass
-from sim.config.units import HOUR, DollarsPerHour, DollarsPerJoule, Watts
+from sim.config.units import HOUR, DollarsPerHour, DollarsPerJoule, Ge, Gt, Lt, Watts
 
 Dollars = Annotated[float, Ge(0)]
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from sim.config import catalog, gate, reads, tables
-from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
+from sim.config.units import Ge
 
 Phase = Literal["forward", "backward", "optimizer"]
 VIEW = "view"

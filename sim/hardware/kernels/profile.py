@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from sim.config import catalog
-from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.reads import remembered
 from sim.config.schema import Signed
+from sim.config.units import Ge
 from sim.hardware.kernels import dispatch
 from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.environment import CopyTime, Environment, LaunchTimes, Slowdown

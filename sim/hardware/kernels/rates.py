@@ -15,10 +15,9 @@ from dataclasses import field, fields
 from functools import cache
 from typing import Annotated
 
-from sim.config.bounds import Ge, Le
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.config.units import Seconds, Share
+from sim.config.units import Ge, Le, Seconds, Share
 from sim.model.kernels import Gemm, MemoryBound
 
 # CTA tiles that cuBLAS and CUTLASS offer (Matrix Multiplication Background User's Guide, "Tile

@@ -23,9 +23,9 @@ from sim.config.files import atomic_write
 from sim.engine.memory_curve import MemoryCurve
 from sim.engine.timeline import Role, Span, Timeline
 from sim.interface.formats.trace_events import Arrows, Event, counters, metadata, microseconds
-from sim.program.actions import NAMES
 from sim.program.causes import COMPUTE, Cause
 from sim.program.operations import COMPUTE_STREAM
+from sim.program.schedule import NAMES
 
 InFlight = tuple[Cause, str, float, float]  # a transfer's cause, kind, begin and end
 

@@ -8,10 +8,9 @@ from typing import Any
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.silent import is_silent
-from sim.hardware import capabilities
 from sim.hardware import stack as stacks
 from sim.hardware.cluster.topology import Topology
-from sim.hardware.stack import Stack
+from sim.hardware.stack import Stack, capabilities_of
 from sim.interface.frameworks import (
     accelerate,
     deepspeed,
@@ -228,7 +227,7 @@ def _late(framework: Framework, words: Iterable[str], stack: Stack | None) -> di
     """Return the arguments that came after the release of a stack of this framework, and why."""
     if stack is None or stack.framework != stacks.load(framework.stack).framework:
         return {}
-    known = capabilities.load(stack.framework, where=stack.name)
+    known = capabilities_of(stack.framework, where=stack.name)
     whys = {word: known.lacks("argument", word, stack.released) for word in words}
     return {word: why for word, why in whys.items() if why}
 

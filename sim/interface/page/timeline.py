@@ -7,6 +7,7 @@ from bokeh.models import CustomJSHover, HoverTool, Range1d
 from matplotlib.colors import to_hex
 
 from sim.engine.timeline import Columns, Role, Timeline
+from sim.engine.timeline_columns import columns_of
 from sim.interface.page.figures import blank
 from sim.interface.page.page import Chart
 from sim.interface.plots.pipeline import row_label
@@ -32,7 +33,7 @@ def chart(
     rows, some are left out, and `says` has their number. The unit of times suits `end` (s), by
     default the timeline's end."""
     scale, unit = time_unit(end or timeline.end)
-    columns = timeline.columns
+    columns = columns_of(timeline)
     rows = rows_of(timeline.roles, _rows(timeline, columns))
     boxes = boxes_of(columns, rows, scale)
     meanings, told = _told(boxes)

@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 
 from sim.config.readable import human_seconds
 from sim.engine.timeline import Columns, Role, Timeline
+from sim.engine.timeline_columns import columns_of
 from sim.interface.plots.picture import Figure
 from sim.interface.plots.pipeline_boxes import (
     PASS_HEIGHT,
@@ -73,7 +74,7 @@ def _sheet(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
 def _draw(
     axes: Axes, timeline: Timeline, title: str, shown: str, end: float, most: int = _MOST_ROWS
 ) -> Boxes:
-    rows, columns = rows_of(timeline.roles, most), timeline.columns
+    rows, columns = rows_of(timeline.roles, most), columns_of(timeline)
     drawn = boxes_of(columns, rows, time_unit(end)[0])
     _frame(axes, timeline, rows, title, shown, end)
     _busy(axes, timeline, columns, rows)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from sim.config.dataclass import dataclass
 from sim.engine.timeline import Columns, Role
-from sim.program.actions import KINDS, NAMES, Kind
 from sim.program.causes import COMPUTE, OPTIMIZER, PIPELINE
+from sim.program.schedule import KINDS, NAMES, Kind
 
 Colour = tuple[float, float, float]
 Floats = NDArray[np.float64]

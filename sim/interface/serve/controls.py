@@ -15,11 +15,10 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from sim.config import catalog
-from sim.config.bounds import Ge, Le
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import Tagged, annotations_of
-from sim.config.units import Unit
+from sim.config.units import Ge, Le, Unit
 from sim.model import optimizers
 from sim.parallel import schedule as schedules
 from sim.scenario.scenario import BaseScenario

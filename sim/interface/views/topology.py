@@ -11,7 +11,7 @@ from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.topology import Topology
 from sim.interface.document.nodes import Document, document, table
-from sim.program.calls import AlgorithmRule
+from sim.program.operations import AlgorithmRule
 from sim.results.formatting import several
 
 KINDS = {

@@ -23,7 +23,7 @@ from sim.jobs.capturing.distributed import WHOLE
 from sim.jobs.capturing.log import Cut, Log
 from sim.jobs.capturing.patches import Patches
 from sim.jobs.recorded.recording import PARTS, Pass
-from sim.program.actions import Kind
+from sim.program.schedule import Kind
 
 _MOST_PASSES = 1024  # backward passes of a script that has no optimizer
 _MOST_STEPS = 5  # the most steps that are compared

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from sim.config import catalog
-from sim.config.bounds import Ge, Le
-from sim.config.calls import Named
+from sim.config.checked import Named
 from sim.config.dataclass import dataclass
-from sim.config.units import Bytes, Seconds, Share
+from sim.config.units import Bytes, Ge, Le, Seconds, Share
 from sim.hardware.stack import Stack
 
 Count = Annotated[int, Ge(1)]

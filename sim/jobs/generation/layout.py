@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from sim.config.bounds import Ge
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.units import Ge
 from sim.model.execution import Sharding
 from sim.model.kernels import Precision
 from sim.model.kinds import experts_of

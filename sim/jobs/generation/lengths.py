@@ -17,10 +17,10 @@ from typing import Annotated, Literal
 import numpy as np
 
 from sim.config import gate, reads
-from sim.config.bounds import Ge, Gt, Le, Lt
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.schema import Tagged
+from sim.config.units import Ge, Gt, Le, Lt
 from sim.variability.laws import Floats, generator
 
 Positive = Annotated[float, Gt(0)]

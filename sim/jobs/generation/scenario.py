@@ -3,9 +3,9 @@
 from dataclasses import field
 from typing import Annotated, Any, ClassVar
 
-from sim.config.bounds import Ge, Gt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
+from sim.config.units import Ge, Gt
 from sim.jobs.generation.layout import Layout
 from sim.jobs.generation.lengths import Lengths
 from sim.model.model import Model

@@ -3,10 +3,9 @@
 from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal
 
-from sim.config.bounds import Ge, Gt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
-from sim.config.units import PositiveSeconds, Seconds
+from sim.config.units import Ge, Gt, PositiveSeconds, Seconds
 from sim.hardware.cluster.topology import Topology
 from sim.scenario.scenario import BaseScenario, named_columns
 

@@ -19,7 +19,6 @@ from sim.jobs.recorded.recording import Event, Recording, passes_of, pieces_of
 from sim.model.kernels import Kernel
 from sim.parallel.job import host_time
 from sim.parallel.segments import Issued, segments
-from sim.program.actions import Action
 from sim.program.causes import COMPUTE, HOST, OPTIMIZER, RECOMPUTE
 from sim.program.memory import NOTHING, MemoryUse
 from sim.program.operations import (
@@ -36,7 +35,7 @@ from sim.program.operations import (
     issued,
 )
 from sim.program.program import Program, Stage
-from sim.program.schedule import Schedule
+from sim.program.schedule import Action, Schedule
 
 _PASS = Schedule(((Action("F", 0),),), ((0,),))
 

@@ -5,10 +5,10 @@ from dataclasses import field
 from math import prod
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from sim.config.bounds import Ge
 from sim.config.dataclass import dataclass
+from sim.config.units import Ge
 from sim.hardware.kernels.dispatch import Phase
-from sim.program.actions import Action, Kind
+from sim.program.schedule import Action, Kind
 
 VERSION = 4
 VERSIONS = (1, 2, 3, VERSION)  # 1 had no passes, 2 no `record_stream`, 3 no `places`
@@ -80,7 +80,7 @@ class Group:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
     """A pass of a `microbatch` through a `piece` of a model that a pipeline divides. Its kind is
-    forward or a kind of backward pass (`sim.program.actions`)."""
+    forward or a kind of backward pass (`sim.program.schedule`)."""
 
     kind: Kind
     microbatch: Index

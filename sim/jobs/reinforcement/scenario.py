@@ -4,11 +4,10 @@ turns."""
 from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from sim.config.bounds import Ge, Lt
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
-from sim.config.units import BytesPerSecond
+from sim.config.units import BytesPerSecond, Ge, Lt
 from sim.hardware.stack import Stack
 from sim.jobs.generation.layout import Layout
 from sim.jobs.generation.lengths import LAWS, Constant, Law, Lengths

@@ -10,12 +10,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from sim.collectives.compression import Compression
-from sim.config.bounds import Lt
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import modules
 from sim.config.readable import human_seconds
-from sim.config.units import BytesPerSecond, PositiveSeconds, Seconds
+from sim.config.units import BytesPerSecond, Lt, PositiveSeconds, Seconds
 from sim.engine.routes import Regions
 from sim.jobs.sharing.learning.efficiency import Efficiency
 from sim.jobs.sharing.learning.optimizers import Optimizer

@@ -2,11 +2,10 @@
 
 from typing import Annotated, Literal
 
-from sim.config.bounds import Ge, Gt, Le, Lt
 from sim.config.checked import refuse
 from sim.config.dataclass import dataclass
 from sim.config.schema import Tagged
-from sim.config.units import Seconds
+from sim.config.units import Ge, Gt, Le, Lt, Seconds
 from sim.jobs.sharing.learning.optimizers import Rule, Schedule
 from sim.variability.laws import LAWS, SlowdownLaw
 

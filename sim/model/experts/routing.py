@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config import reads
-from sim.config.bounds import Ge, Gt, Le
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.units import Ge, Gt, Le
 
 Floats = NDArray[np.float64]
 

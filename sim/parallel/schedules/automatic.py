@@ -18,8 +18,7 @@ from sim.config.errors import InputError
 from sim.parallel.bubble_filling import Costs, Filled, filled
 from sim.parallel.schedule import Entry
 from sim.parallel.schedules.zero_bubble import zb_h1
-from sim.program.actions import Action
-from sim.program.schedule import Order, Schedule, in_loops
+from sim.program.schedule import Action, Order, Schedule, in_loops
 
 Ahead = tuple[int, ...]  # forward passes of each stage before its first input gradient
 

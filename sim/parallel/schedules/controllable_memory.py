@@ -11,8 +11,7 @@ zerobubble/scheduler/zbv_greedy.py).
 
 from sim.parallel.bubble_filling import filled, units
 from sim.parallel.schedule import Entry
-from sim.program.actions import Action, Kind
-from sim.program.schedule import Order, Schedule, in_a_v
+from sim.program.schedule import Action, Kind, Order, Schedule, in_a_v
 
 _PERIOD = 6  # F, I and W of both chunks
 

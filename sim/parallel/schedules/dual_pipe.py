@@ -17,8 +17,7 @@ from collections import deque
 
 from sim.parallel.schedule import Entry
 from sim.parallel.schedules.zero_bubble import bubble
-from sim.program.actions import Action, read
-from sim.program.schedule import Order, Schedule, both_ways, in_a_v
+from sim.program.schedule import Action, Order, Schedule, both_ways, in_a_v, read
 
 
 def dualpipev(stages: int, microbatches: int, chunks: int = 2) -> Schedule:

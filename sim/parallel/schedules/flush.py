@@ -13,8 +13,7 @@ Lamy-Poirier 2022, section 4.1)
 from collections.abc import Iterable
 
 from sim.parallel.schedule import Entry
-from sim.program.actions import Action, Kind
-from sim.program.schedule import Order, Schedule, in_loops
+from sim.program.schedule import Action, Kind, Order, Schedule, in_loops
 
 
 def naive(stages: int, microbatches: int, chunks: int = 1) -> Schedule:

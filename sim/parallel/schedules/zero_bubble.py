@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 from sim.parallel.schedule import Entry
 from sim.parallel.schedules.flush import as_many, grouped
-from sim.program.actions import Action, Kind, read
-from sim.program.schedule import Order, Schedule, in_a_v, in_loops
+from sim.program.schedule import Action, Kind, Order, Schedule, in_a_v, in_loops, read
 
 
 def zb_h1(stages: int, microbatches: int, chunks: int = 1) -> Schedule:

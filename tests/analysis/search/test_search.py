@@ -26,8 +26,7 @@ from sim.analysis.search.space import Space, space
 from sim.analysis.search.standings import Standings
 from sim.config import catalog
 from sim.config.errors import InputError
-from sim.hardware import capabilities
-from sim.hardware.capabilities import Capabilities
+from sim.hardware.stack import Capabilities, capabilities_of
 from sim.interface.cli.main import main
 from sim.interface.document.answers import text as page
 from sim.parallel.chunks import chunks_of
@@ -681,7 +680,7 @@ def test_what_a_software_lacks_is_not_tried_but_named() -> None:
 @pytest.mark.parametrize("name", catalog.names("topologies/frameworks"))
 def test_a_framework_names_choices_and_values_that_there_are(name: str) -> None:
     known = {choice.name: choice for choice in choices()}
-    able = capabilities.load(name, where="test")
+    able = capabilities_of(name, where="test")
     for choice, values in able.since.items():
         assert all(re.match(r"20\d\d-\d\d", since) for since in values.values())
         own = known.get(choice)

@@ -17,7 +17,8 @@ from sim.engine.replay.link_uses import shares
 from sim.engine.replay.play import FoldedMachine
 from sim.engine.replay.play import play as replayed
 from sim.engine.replay.writing import Writer
-from sim.engine.timeline import Columns, columns_of
+from sim.engine.timeline import Columns
+from sim.engine.timeline_columns import columns_of, columns_of_spans
 from sim.parallel.schedule import schedule, table
 from sim.parallel.step import training_step
 from sim.scenario.setup import from_scenario
@@ -107,5 +108,5 @@ def test_loads_memory_and_columns_are_those_of_the_steps(name: str) -> None:
             here = curve.bytes[:, curve.parts.index(part)]
             np.testing.assert_allclose(here, other.bytes[:, number], rtol=1e-9)
     np.testing.assert_allclose(
-        rows(record.timeline.columns), rows(columns_of(steps.timeline.spans))
+        rows(columns_of(record.timeline)), rows(columns_of_spans(steps.timeline.spans))
     )

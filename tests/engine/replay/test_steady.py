@@ -12,8 +12,7 @@ from sim.engine.machine import Machine
 from sim.engine.replay.play import Estimate, FoldedMachine, durations, pipeline_of
 from sim.engine.replay.steady import Repeating, repeating
 from sim.parallel.schedule import made, table
-from sim.program.actions import Action
-from sim.program.schedule import Order
+from sim.program.schedule import Action, Order
 from tests.all_pairs import all_pairs
 from tests.engine.programs import machine, training, undisturbed
 

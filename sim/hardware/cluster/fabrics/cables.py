@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from itertools import combinations
 from typing import Annotated, ClassVar, Literal
 
-from sim.config.bounds import Ge, Le
 from sim.config.dataclass import dataclass
+from sim.config.units import Ge, Le
 from sim.hardware.cluster.grid import grid_of
 from sim.hardware.cluster.node_fabric import NodeFabric, NvLinks, Torus
 from sim.hardware.cluster.route import adjacency, reachable, shortest_path

@@ -8,9 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from sim.config.bounds import Gt, Le, Lt
 from sim.config.dataclass import dataclass
-from sim.config.units import Seconds
+from sim.config.units import Gt, Le, Lt, Seconds
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.plan import ServerBased

@@ -5,9 +5,9 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from sim.config.bounds import Gt, Le
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.units import Gt, Le
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.learning.optimizers import Optimizer
 from sim.jobs.sharing.merging import Merging, Steps

@@ -5,10 +5,10 @@ from itertools import count
 from typing import Annotated, ClassVar, Literal
 
 from sim.collectives.compression import Compression
-from sim.config.bounds import Lt
 from sim.config.checked import refuse
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.units import Lt
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.averaging import Averaging, count_update
 from sim.jobs.sharing.barrier import Barrier, Exchange
