@@ -1,8 +1,8 @@
 """What do traces of PyTorch's profiler say of a device: times of kernels, the host and collectives?
 
-In traces of several ranks, a collective takes as long as on the rank where it is shortest: the
-other ranks came before the last rank and waited. In the trace of a single rank, a collective
-includes that rank's wait.
+In traces of several ranks, a collective takes as long as on the rank where it is shortest. All
+other ranks came before the last rank, and waited for it. In the trace of a single rank, a
+collective includes that rank's wait.
 """
 
 from collections import defaultdict

@@ -93,8 +93,9 @@ class CollectiveTimes(Answer):
 
     @property
     def busy(self) -> dict[str, float]:
-        """Shares of the chosen row's time in which links carry bytes: that of the busiest link of
-        each kind, and that of each of `cables` (links between nodes or routers) by name."""
+        """Shares of the chosen row's time in which links carry bytes. There is a share for the
+        busiest link of each kind, and for each of `cables` (links between nodes or routers) by
+        name."""
         shares: dict[str, float] = {}
         for name, share in self.choice.links.items():
             kind = str(links_named(name.partition(" and ")[0])[0][0]).partition("-")[0]
@@ -131,14 +132,14 @@ def collective(
     """Predict the times of a collective. `sizes` are counted as nccl-tests counts them: in bytes,
     or as text with a unit ("256 MiB"); one size, several, or a doubling span ("1KiB..8GiB").
 
-    `algorithm` names algorithms to use instead of those that the library considers. `slow` divides
-    the bandwidth of links by factors; `traffic` is the bandwidth of links that other traffic takes
-    ("100 Gb/s"). Both become [[straggler]] tables of a scenario. `settings` are settings of a
-    scenario that concern its cluster ("network.bandwidth=100 Gb/s"). `late` maps ranks to the
-    seconds after which they arrive. `placement` names the GPU of each rank, or is "random" (GPUs of
-    the topology in a random order; "random:7" takes another seed). A library finds its rings
-    whatever the order is, but messages follow the order. With `messages`, algorithms are also
-    played message by message at the rates of their links. Raises `InputError`.
+    `algorithm` names algorithms that replace the library's candidates. `slow` divides the bandwidth
+    of links by factors; `traffic` is the bandwidth of links that other traffic takes ("100 Gb/s").
+    Both become [[straggler]] tables of a scenario. `settings` are settings of a scenario that
+    concern its cluster ("network.bandwidth=100 Gb/s"). `late` maps ranks to the seconds after which
+    they arrive. `placement` names the GPU of each rank, or is "random" (GPUs of the topology in a
+    random order; "random:7" takes another seed). A library finds its rings whatever the order is,
+    but messages follow the order. With `messages`, algorithms are also played message by message at
+    the rates of their links. Raises `InputError`.
 
     >>> times = collective("all_reduce", 2**30, "dgx-h100-ndr", gpus=8)
     >>> [row.algorithm for row in times.rows if row.chosen]

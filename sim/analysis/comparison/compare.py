@@ -20,7 +20,7 @@ def compare(
     task: Any = None,
     seeds: int = 1,
 ) -> Comparison:
-    """Compare jobs with the first of them: a `StepComparison` for synchronous jobs, a
+    """Compare jobs with the first job: a `StepComparison` for synchronous jobs, a
     `SharingComparison` for workers that share updates.
 
     A job is a text as `sim compare` takes it (`cases`), a scenario or a result. A single list holds

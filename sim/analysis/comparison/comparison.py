@@ -30,7 +30,7 @@ class Parted:
 
     @property
     def differences(self) -> list[dict[str, float]]:
-        """Seconds of each other case minus those of the first case."""
+        """Seconds of each other case minus the first case's seconds."""
         return [differences(self.seconds[0], other) for other in self.seconds[1:]]
 
     @property
@@ -72,10 +72,10 @@ class Parted:
 def surer(
     first: tuple[float, Mapping[str, Any]], second: tuple[float, Mapping[str, Any]], name: str
 ) -> str:
-    """Return a sentence: how probable it is that a measured run of the first job takes less time,
-    and how much longer the second job (of this `name`) takes. A job is given by its seconds and the
-    law of its errors. The sentence is empty if the jobs do not rest on the same measured runs, or
-    take equally long."""
+    """Return a sentence. It says how probable it is that a measured run of the first job takes less
+    time, and how much longer the second job (of this `name`) takes. A job is given by its seconds
+    and the law of its errors. The sentence is empty if the jobs do not rest on the same measured
+    runs, or take equally long."""
     (seconds, law), (others, same) = first, second
     if law["basis"] != same["basis"] or seconds == others:
         return ""
@@ -111,7 +111,7 @@ class Comparison(Answer, ABC):
     """Two or more jobs; the others are compared with the first.
 
     `inputs` has the inputs of each case, by name. `asked` has the full text of each case whose name
-    was shortened. `differences` has the seconds of each other case minus those of the first case,
+    was shortened. `differences` has the seconds of each other case minus the first case's seconds,
     by title, case and cause. `notes` are remarks on the cases.
     """
 

@@ -25,8 +25,8 @@ from sim.scenario.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineCosts:
-    """The costs of a line in a step: device `seconds` of its kernels, bytes `sent` by its
-    collectives and messages, and bytes that it `holds` at the fullest moment."""
+    """The costs of a line in a step. Its kernels take device `seconds`, its collectives and
+    messages have `sent` bytes, and it `holds` bytes at the fullest moment."""
 
     seconds: float = 0.0
     sent: float = 0.0
@@ -182,8 +182,8 @@ def diff(
     after: str | PathLike[str] | BaseScenario,
     settings: Settings = (),
 ) -> LineDifferences:
-    """Compare a recording with an earlier one of the same script, on a cluster that `settings`
-    name. Raises `InputError` for a scenario without lines."""
+    """Compare a recording with an earlier recording of the same script, on a cluster that
+    `settings` name. Raises `InputError` for a scenario without lines."""
     setups = [kind.set_up(kind.load(name, settings)) for name in (before, after)]
     sides = [_by_line(setup) for setup in setups]
     first, second = (cast(Result, kind.answer(setup)) for setup in setups)

@@ -300,7 +300,7 @@ class SharingComparison(Comparison):
 
 
 def _runs(case: Case) -> tuple[Outcome, ...]:
-    """Return the runs of a way, one for each seed."""
+    """Return the runs of a way, a run for each seed."""
     return cast("tuple[Outcome, ...]", case.runs or (case.result,))
 
 

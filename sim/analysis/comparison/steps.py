@@ -22,10 +22,9 @@ _RENT = "{rent_expected:,.0f} ({rent_low:,.0f} to {rent_high:,.0f})"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepComparison(Comparison):
-    """Steps of jobs. If batches differ, all seconds are scaled to the same number of tokens, which
-    is that of the first job's step. With `tokens` to train on, each job also has its days and
-    dollars (rent). Models that have no tokens are compared by samples, but not with models that
-    have tokens."""
+    """Steps of jobs. If batches differ, all seconds are scaled to the number of tokens in the first
+    job's step. With `tokens` to train on, each job also has its days and dollars (rent). Models
+    that have no tokens are compared by samples, but not with models that have tokens."""
 
     unwritten = ("cases", "target")
     unanswered = {"target": "synchronous steps have no loss"}  # noqa: RUF012

@@ -101,8 +101,8 @@ def _best_of_each(
 def _together(
     setup: Setup, result: Result, best: Sequence[tuple[Suggestion, Advice]]
 ) -> Advice | None:
-    """Make the changes one after the other, and keep each that helps beside the earlier ones.
-    Returns None where fewer than two are kept."""
+    """Make the changes one after the other, and keep each change that helps beside the earlier
+    changes. Returns None if fewer than two changes are kept."""
     now, played, samples, taken = setup, result, 1.0, []
     for suggestion, _ in counted(best, total=len(best), unit="change"):
         try:

@@ -91,8 +91,8 @@ def _place(kinds: Sequence[str], resource: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """Kernels of one name on a rank of the slowest stage: their seconds in a step, the rate that
-    they reach (FLOP/s or B/s, by `bound`), and its share of the device's peak."""
+    """Kernels of one name on a rank of the slowest stage. They have their seconds in a step, the
+    rate that they reach (FLOP/s or B/s, by `bound`), and the rate's share of the device's peak."""
 
     name: str
     seconds: float

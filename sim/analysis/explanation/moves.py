@@ -137,8 +137,8 @@ class Moves(Answer):
     setup: Setup | None = field(default=None, repr=False, compare=False)
 
     def emitted(self, form: str) -> tuple[str, list[str]]:
-        """Return a framework's arguments that start the recommended move, and what they cannot
-        express. Raises `InputError`."""
+        """Return a framework's arguments that start the recommended move, and the values that they
+        cannot express. Raises `InputError`."""
         from sim.interface.frameworks.loop_writing import written
 
         best = self.recommended

@@ -20,12 +20,12 @@ class Samples(Answer):
     `healthy` is the step with every rank at its usual speed; `loss` is the mean step minus
     `healthy`. The parts of `by_meeting` add up to `loss` and say where ranks wait. `by_cause` says
     for each cause by how much the mean step would be shorter without it. `sensitivity` has a row
-    for each stage: by how many seconds one tensor-parallel group of the stage lengthens the step if
-    the group is a tenth slower. `removed` is the mean step after the slowest k nodes are replaced
-    by ordinary nodes. `owed` [stages][replicas] are the seconds of the mean step that each group
-    causes (first order). All of these are computed on the first `closer` samples. `mean_error` and
-    `worst_error` are errors of the replay against the clock. A recording is played on the clock, so
-    both are 0, and `sensitivity` and `owed` are empty.
+    for each stage. If a tensor-parallel group of the stage is a tenth slower, the step is longer by
+    so many seconds. `removed` is the mean step after the slowest k nodes are replaced by ordinary
+    nodes. `owed` [stages][replicas] are the seconds of the mean step that each group causes (first
+    order). All of these are computed on the first `closer` samples. `mean_error` and `worst_error`
+    are errors of the replay against the clock. A recording is played on the clock, so both are 0,
+    and `sensitivity` and `owed` are empty.
     """
 
     view = "sim.interface.views.samples"

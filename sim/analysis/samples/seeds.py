@@ -145,7 +145,8 @@ def samples(scenarios: Iterator[BaseScenario], count: int, *, task: Any = None) 
 
 
 def _above(values: Sequence[float | None]) -> Floats:
-    """Return the values; unknown and infinite ones become +infinity, larger than all others."""
+    """Return the values; unknown and infinite values become +infinity, larger than all other
+    values."""
     return np.array([inf if cell is None or not isfinite(cell) else cell for cell in values])
 
 

@@ -25,8 +25,8 @@ from sim.program.schedule import Kind
 
 
 class ChunkSeconds(NamedTuple):
-    """Seconds of one microbatch in a chunk: of the forward pass, of the backward pass until its
-    gradient is handed on, and of the rest of the backward pass."""
+    """Seconds of one microbatch in a chunk. They are given for the forward pass, for the backward
+    pass until its gradient is handed on, and for the rest of the backward pass."""
 
     forward: float
     back: float

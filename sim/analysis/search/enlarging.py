@@ -43,7 +43,7 @@ def _by_choices(space: Space) -> Iterator[str]:
 
 
 def _names(space: Space) -> list[str]:
-    """Return the choices that may save memory, and those that the user held fixed."""
+    """Return the choices that may save memory, and the choices that the user held fixed."""
     names = dict.fromkeys((*_SAVING, *space.only, *space.without))
     return [name for name in names if name not in space.untold]
 
@@ -109,9 +109,9 @@ _TOGETHER = ("schedule", "interleave")
 
 
 def _frugal(space: Space) -> Space:
-    """Return the space with its free choices held at the values that take least memory, if these
-    are available. 1F1B has a single chunk on each stage, so the schedule and `interleave` are held
-    together."""
+    """Return the space with each free choice held at the value that takes least memory, if this
+    value is available. 1F1B has a single chunk on each stage, so the schedule and `interleave` are
+    held together."""
     apart = () if all(space.allows(name, _FRUGAL[name]) for name in _TOGETHER) else _TOGETHER
     free = {
         name: (word,)

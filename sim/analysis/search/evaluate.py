@@ -1,6 +1,6 @@
 """The step times of many jobs without a clock, as if every transfer were alone on its links.
 
-A job's program is the one that the clock would play. Programs of one shape are columns of one
+A job's program is the program that the clock would play. Programs of one shape are columns of one
 evaluation. Pipelines of many microbatches are short pipelines with a repeated part.
 """
 

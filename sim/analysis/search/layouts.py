@@ -13,7 +13,7 @@ from sim.parallel.plan import Plan
 
 @dataclass(slots=True)
 class Pruned:
-    """The numbers of layouts that were never evaluated, by reason: the sizes do not divide, the
+    """The numbers of layouts that were never evaluated, by reason. The sizes do not divide, the
     memory is too small, or a lower bound of the step time is already too long."""
 
     divisibility: int = 0

@@ -1,8 +1,8 @@
 """The search for a layout: layouts are bounded, then evaluated, and the best are played in full.
 
 Meshes with the shortest lower bounds are looked at first. Layouts that can no longer come near the
-best (`sim.analysis.search.bound`), or that do not fit in memory, are left out. The others are
-evaluated (`sim.analysis.search.evaluate`), and the best of them are played with contention.
+best (`sim.analysis.search.bound`), or that do not fit in memory, are left out. All other layouts
+are evaluated (`sim.analysis.search.evaluate`), and the best layouts are played with contention.
 """
 
 import time
@@ -40,7 +40,7 @@ def search(
     space: Space, *, jobs: executors.Jobs = None, best: int = BEST, within: float = WITHIN
 ) -> SearchResult:
     """Return the layouts of a space that take at most `within` times as long as the best without
-    contention; the fastest `best` of them are played in full. Raises `InputError` where no layout
+    contention; the fastest `best` layouts are played in full. Raises `InputError` where no layout
     divides the GPUs and fits."""
     with garbage_left():
         return _search(space, jobs, best, within)
@@ -102,7 +102,7 @@ class _Stoppable:
 
 @contextmanager
 def _stoppable() -> Iterator[_Stoppable]:
-    """Run work that Ctrl-C ends without an error; the caller uses what it has found by then."""
+    """Run work that Ctrl-C ends without an error; the caller uses its results so far."""
     stoppable = _Stoppable()
     try:
         yield stoppable

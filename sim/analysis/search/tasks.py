@@ -1,4 +1,4 @@
-"""The tasks of a search: to bound the layouts of meshes, and to evaluate the promising ones."""
+"""The tasks of a search: to bound the layouts of meshes, and to evaluate promising layouts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -33,7 +33,7 @@ class Mesh:
     number: int
 
     def layouts(self) -> MeshLayouts:
-        """Return the mesh's layouts, with what this process knows of them and of their family."""
+        """Return the mesh's layouts, with this process's results on them and on their family."""
         families, meshes = _worked_out(self.search)
         if self.number not in meshes:
             known = families.setdefault(self.family, Known())
@@ -47,7 +47,7 @@ class Mesh:
 
 @lru_cache(maxsize=1)
 def _worked_out(search: float) -> tuple[dict[tuple[int, ...], Known], dict[int, MeshLayouts]]:
-    """Return what this process has computed for a search: facts by family, and layouts by mesh."""
+    """Return this process's results of a search: facts by family, and layouts by mesh."""
     return {}, {}
 
 

@@ -116,8 +116,8 @@ class Store:
                 self._db.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)
 
     def _rows(self, table: str) -> Iterator[tuple[str, ...]]:
-        """Yield the rows that SQLite still finds, from the first on and from the last on, since a
-        page that cannot be read ends the search."""
+        """Yield the rows that SQLite still finds. The search goes from the first row on, and then
+        from the last row back, since a page that cannot be read ends a search."""
         for order in ("ASC", "DESC"):
             try:
                 yield from self._db.execute(f"SELECT * FROM {table} ORDER BY rowid {order}")

@@ -1,8 +1,8 @@
 """Sweeps: one scenario is played with many values, and each point is a row of a tidy table.
 
-Rows are plain JSON as soon as they are computed: by this process, another process or a cluster, now
-or in a sweep that was interrupted. So the same question has the same bytes everywhere (except
-`wall_seconds`, which is no part of the answer).
+Rows are plain JSON as soon as they are computed. This process, another process or a cluster
+computes them, now or in a sweep that was interrupted. So the same question has the same bytes
+everywhere (except `wall_seconds`, which is no part of the answer).
 """
 
 import json
@@ -188,9 +188,9 @@ def _new_rows(
     task: Callable[..., SweepTask], points: Sequence[tuple[str, Point]], jobs: executors.Jobs
 ) -> Iterator[Answer]:
     """Yield rows as they are found: first the row of one point, then the rows of more and more
-    points. From the time of earlier points follows how many points a task may have, and whether
-    this process does the next points sooner than other processes start. Raises `InputError` if
-    workers read other files."""
+    points. The time of earlier points decides how many points a task may have. It also decides
+    whether this process does the next points, if it ends before other processes would start. Raises
+    `InputError` if workers read other files."""
     count = jobs if isinstance(jobs, int) else executors.cores()
     each = 0.0
     for number in (1, _FIRST, _FEW * count, len(points)):

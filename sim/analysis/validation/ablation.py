@@ -33,7 +33,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablation:
-    """A table with and without a mechanism: the errors of the same rows before and after the
+    """A table with and without a mechanism. It has the errors of the same rows before and after the
     mechanism is switched off, and the number of rows whose prediction moved."""
 
     mechanism: str

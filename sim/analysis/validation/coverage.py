@@ -3,7 +3,7 @@
 Measurements are kept out of the evidence in two ways. First, a whole table is kept out, so its
 campaigns are new to the evidence (unless another table has them). Second, the even rows and then
 the odd rows of each campaign are kept out, so the evidence knows their stack. All tables that are
-not judged, and the packaged ones, stay in the evidence. Rows that measured an incident are not
+not judged, and the packaged tables, stay in the evidence. Rows that measured an incident are not
 judged.
 
 The share of rows within intervals does not say how wide the intervals are, so a proper score is

@@ -94,7 +94,8 @@ class FigureValidation(Answer):
 
     @property
     def pairs(self) -> list[PairRun]:
-        """The steps of the first row of each pair against those of the pair's other rows."""
+        """The steps of the first row of each pair, compared with the steps of the pair's other
+        rows."""
         groups: dict[str, list[FigureRun]] = {}
         for run in self.runs:
             if run.pair and run.figure == STEP and run.predicted is not None:

@@ -1,7 +1,7 @@
 """Settings for measured rows (`sim validate --set`): changes of the files that a row names.
 
-Keys are those of `sim run --set`. One setting applies to rows of many clusters and stacks. It is
-ignored for a file that does not have the key's table (such as "network" of a single node).
+Keys are the same as for `sim run --set`. One setting applies to rows of many clusters and stacks.
+It is ignored for a file that does not have the key's table (such as "network" of a single node).
 """
 
 from collections.abc import Iterable, Mapping

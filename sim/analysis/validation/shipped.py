@@ -1,4 +1,5 @@
-"""The measured tables that come with the project, and those of the user's own `measurements/`."""
+"""The measured tables that come with the project, and the tables of the user's own
+`measurements/`."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """Measurement tables: each row is a measured run, which becomes a setup that can be simulated.
 
-The columns are those of the tables' README: model shape, layout, software, cluster, step time. A
-row's own measurement of an all-reduce says in which state the cluster was.
+The columns are described in the tables' README: model shape, layout, software, cluster, step time.
+A row's own measurement of an all-reduce says in which state the cluster was.
 """
 
 import csv
@@ -42,9 +42,9 @@ def cluster_of(
     """Return the cluster that a row names, or a state of it, with `settings` (dotted keys) applied.
 
     The bus bandwidth (B/s) of a large `all_reduce` over all devices of the job tells the states
-    apart. It is compared with the bandwidth that was measured in each state with a similar number
-    of devices, and with the bandwidth that the library reaches on the healthy cluster. The state
-    with the nearest ratio is taken. Raises `InputError`.
+    apart. It is compared with bandwidths of a similar number of devices: with the measured
+    bandwidth of each state, and with the library's bandwidth on the healthy cluster. The state with
+    the nearest ratio is taken. Raises `InputError`.
     """
     where = str(row["id"])
     cluster = changed_topology(str(row["cluster"]), settings, where)
@@ -109,9 +109,10 @@ JOB = (
 _PLAN_COUNTS = ("tp", "cp", "pp", "dp", "ep", "zero", "microbatch", "global_batch", "interleave")
 _MODEL_COUNTS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq")
 _COUNTS = ("gpus", *_PLAN_COUNTS, *_MODEL_COUNTS)
-# Schedules that tables call by other names: the zero-bubble paper's automatic schedules with one
-# and two times the memory of 1F1B (arXiv 2401.10241, section 5.1), and Primus' basic zero bubble
-# with one chunk per stage (AMD-AGI/Primus, scheduler/algorithms/zerobubble.py).
+# Schedules that tables call by other names. Two are the automatic schedules of the zero-bubble
+# paper, with one and two times the memory of 1F1B (arXiv 2401.10241, section 5.1). The third is
+# Primus' basic zero bubble with one chunk per stage (AMD-AGI/Primus,
+# scheduler/algorithms/zerobubble.py).
 _SCHEDULES: Mapping[str, Mapping[str, Any]] = {
     "none": {"schedule": "1f1b"},
     "zb-1p": {"schedule": "zb-auto", "schedule_memory": 1.0},
@@ -155,7 +156,7 @@ _OFFLOADED = re.compile(r"(?:(\d+) % )?(optimizer|parameter|activations)(?:, ove
 
 
 def _refuse_ragged(text: str, where: str) -> None:
-    """Raise `InputError` for a row whose number of cells is not that of the headings."""
+    """Raise `InputError` for a row with more or fewer cells than there are headings."""
     rows = csv.reader(StringIO(text))
     headings = next(rows, [])
     for cells in rows:
@@ -313,8 +314,8 @@ def _plan(row: Mapping[str, Any], model: Transformer, settings: Mapping[str, Any
 
 
 def _defers(row: Mapping[str, Any]) -> bool:
-    """Return whether the vocabulary's weight gradients of all microbatches are deferred. A script
-    may defer only those of the last microbatches; then none are deferred here."""
+    """Return whether the vocabulary's weight gradients of all microbatches are deferred. If a
+    script defers only the gradients of the last microbatches, none are deferred here."""
     microbatches = row["global_batch"] // (row["microbatch"] * row["dp"])
     limit = number(row, "wgrad_deferral_limit")
     return limit is not None and microbatches <= limit

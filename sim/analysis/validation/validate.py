@@ -224,10 +224,10 @@ def _simulated(setup: PlanSetup, known: list[_Simulated]) -> _Simulated:
 
 
 def _counted(kind: str, setup: PlanSetup, memory: Memory) -> float:
-    """Return the bytes that a kind of memory figure counts. "allocated" is what torch has allocated
-    at the end of a step, "reserved" what it has reserved, "nvidia-smi" what the driver shows (with
-    context and NCCL). Other kinds are the most allocated at once. "peak" is the kind that the
-    software prints by that name."""
+    """Return the bytes that a kind of memory figure counts. "allocated" counts the bytes that torch
+    has allocated at the end of a step, "reserved" the bytes that torch has reserved then.
+    "nvidia-smi" counts the bytes that the driver shows (with context and NCCL). Other kinds are the
+    most allocated at once. "peak" is the kind that the software prints by that name."""
     kind = setup.job.stack.allocator.reports if kind == "peak" else kind
     if kind == "allocated":
         return memory.rest

@@ -39,7 +39,7 @@ def compare(
     form: Form,
     **question: Any,
 ) -> None:
-    """Compare JOBS with the first of them: what differs, and why.
+    """Compare JOBS with the first job: what differs, and why.
 
     A job is a scenario, or a scenario with own settings ('megatron-39b: plan.tp=4; plan.pp=4'). It
     may also be settings for the first scenario (': plan.tp=4'), or a result of `sim run --json`

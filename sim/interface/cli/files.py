@@ -22,7 +22,7 @@ _Command = Callable[..., None]
 
 
 class OutputFile(click.Path):
-    """A file whose name ends in one of `suffixes`, or a folder if `suffixes` is empty."""
+    """A file whose name ends in any of `suffixes`, or a folder if `suffixes` is empty."""
 
     def __init__(self, suffixes: Sequence[str]) -> None:
         super().__init__(path_type=Path)

@@ -54,7 +54,7 @@ def init(name: str, seq: int | None, stack: str, force: bool, **given: Any) -> N
 
 
 def _asked(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options; on a terminal, ask the user for those that are missing."""
+    """Return the options; on a terminal, ask the user for missing options."""
     missing = [key for key, value in given.items() if value is None]
     if missing and not sys.stdin.isatty():
         flags = ", ".join(f"--{key.replace('_', '-')}" for key in missing)

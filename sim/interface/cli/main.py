@@ -79,7 +79,7 @@ def _mistakes() -> Iterator[None]:
 
 
 def _usage(error: click.UsageError) -> str:
-    """Return a message for a command line that click cannot read: where, what and what to do."""
+    """Return a message for a command line that click cannot read: place, fault and remedy."""
     command = error.ctx.command_path if error.ctx else "sim"
     message = error.format_message()
     what = re.split(r"[.\s]*\(?(?:Did you mean|Possible options)", message)[0].rstrip(".")

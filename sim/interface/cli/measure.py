@@ -53,7 +53,7 @@ def measure(
     SCENARIO becomes a script of plain torch: a GPT, Llama or BERT model with the scenario's
     precision, recomputation, attention and accumulation. With plan.dp above 1 it uses DDP (or FSDP,
     plan.zero=3) on ranks that it starts, or that torchrun starts. With --script a script is run as
-    it is, with its own ARGUMENTS after `--`, and one step of it is captured and played.
+    it is, with its own ARGUMENTS after `--`. One of its steps is captured and played.
     """
     from sim.analysis.calibration.training import measure as training
     from sim.analysis.calibration.training.comparison import write_steps

@@ -254,7 +254,8 @@ def _compute_name(cause: Cause, phase: str) -> str:
 
 
 def _of_flights(span: Span, places: Sequence[int]) -> Mapping[str, Any]:
-    """Return the facts of the last of some transfers of a span, with the bytes of all of them."""
+    """Return the facts of the last transfer at some `places` in a span, with the bytes of all these
+    transfers."""
     if not (each := span.args.get("facts")):
         return span.args
     return {**each[places[-1]], "bytes": sum(each[place]["bytes"] for place in places)}

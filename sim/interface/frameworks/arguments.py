@@ -111,7 +111,7 @@ class Flag(_Argument):
 @dataclass(frozen=True, slots=True)
 class Together:
     """Arguments that have a meaning only together. With `all_needed`, a text that changes a recipe
-    must give all of them, or they are ignored."""
+    must give all these arguments, or they are ignored."""
 
     arguments: tuple[str, ...]
     reading: Callable[[Given], dict[str, Any]]

@@ -72,8 +72,8 @@ def at_line(text: str, line: int) -> str:
 
 
 def _programs(text: str) -> list[Command]:
-    """Return the commands with arguments. If any of them is a training program or a launcher,
-    return only these."""
+    """Return the commands with arguments. If training programs or launchers are among them, return
+    only these programs."""
     given = [command for command in shell.commands(text) if any(map(_says, command.words))]
     return [command for command in given if any(map(_PROGRAM.fullmatch, command.words))] or given
 

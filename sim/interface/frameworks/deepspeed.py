@@ -25,7 +25,7 @@ from sim.interface.frameworks.framework import Framework
 
 def _batch(given: Given) -> dict[str, Any]:
     """Return the batch, the rows of a microbatch and the micro-steps of a step, as far as given.
-    Any two of them determine the third (config.py, _batch_assertion)."""
+    Any two of these numbers determine the third (config.py, _batch_assertion)."""
     names = {
         "whole": "train_batch_size",
         "each": "train_micro_batch_size_per_gpu",

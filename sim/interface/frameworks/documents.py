@@ -71,8 +71,8 @@ def _typed(word: str) -> Any:
 def parsed(text: str, where: str = "the config") -> Any:
     """Read a YAML document. Where an alias is used, its values count again towards the limits.
 
-    Raises `InputError` if the text is not YAML, has tags of Python objects or a repeated key, or
-    exceeds the size or depth of a config.
+    Raises `InputError` if the text is not YAML, or exceeds the size or depth of a config. Tags of
+    Python objects and repeated keys are refused, too.
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -1,5 +1,5 @@
 """Read and write nanotron's YAML (src/nanotron/config/config.py, parallelism_config.py,
-models_config.py). It may describe a Llama, or a Qwen2 whose layers are those of a Llama."""
+models_config.py). It may describe a Llama, or a Qwen2 with the layers of a Llama."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ def proposals(
     error: InputError, settings: Mapping[str, str], controls: Sequence[Control], last: str
 ) -> Iterator[Proposal]:
     """Yield proposals that may correct a state, the likeliest first: values in the error's remedy,
-    then values near those of the controls. `last` is the setting that was changed last.
+    then values near the values of the controls. `last` is the setting that was changed last.
 
     >>> error = InputError("gpt3, plan", "tp = 3 does not divide 96 heads", "set tp = 4")
     >>> next(proposals(error, {"plan.tp": "3"}, (), "plan.tp"))

@@ -49,7 +49,7 @@ def side_by_side(compared: Comparison) -> Section:
 
 def differences(compared: Comparison) -> Iterator[Section]:
     """Show the causes of differences, in a table for each account. Equal tables are shown once:
-    without pipelines, the account of the critical path is that of a rank's step."""
+    without pipelines, the account of the critical path equals the account of a rank's step."""
     head = ("", *compared.names)
     told: list[list[Cells]] = []
     for part in compared.parts:

@@ -48,7 +48,7 @@ def view(search: SearchResult) -> Document:
 def _table(search: SearchResult) -> tuple[list[Cells], Cells]:
     """Return the rows of layouts and their head. Columns are the choices that differ from plain
     data parallelism, then figures. Layouts of equal time and memory share a row, which shows the
-    simplest of them."""
+    simplest of these layouts."""
     first, rows = search.recommended, dict[tuple[float, float], Layout]()
     for layout in sorted(search.best, key=lambda own: score(own.plan)):
         rows.setdefault((float(f"{layout.step_time:.9g}"), layout.memory), layout)

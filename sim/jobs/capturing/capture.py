@@ -37,8 +37,8 @@ class Choices:
     experts (`routing_of`, or a `Routing`). `steps` are the first and the last of the script's steps
     to record. `values` are values that nothing computes, by lines of the script ("train.py:7"). A
     rank trains on `samples` a step; 0: as many as its loader yields. The script sees this `gpu`.
-    After `timeout` seconds the capture gives up (0: never). `marks` tells what marks the ends of
-    steps: "profiler" or "nvtx=TEXT".
+    After `timeout` seconds the capture gives up (0: never). Steps end at the `marks` "profiler" or
+    "nvtx=TEXT".
     """
 
     stages: bool = False

@@ -79,8 +79,8 @@ def forgotten(held: list[Any]) -> Iterator[str]:
 
 
 def of_model(held: list[Any]) -> int:
-    """The number of elements of the modules' trainable weights, if optimizers hold none of these
-    weights, but parts or copies of them (DeepSpeed's ZeRO). 0 if optimizers hold some."""
+    """The number of elements of the modules' trainable weights, if optimizers hold only parts or
+    copies of weights (DeepSpeed's ZeRO). 0 if optimizers hold any of the weights themselves."""
     from torch.nn import Module
 
     known = {id(weight) for weight in held}

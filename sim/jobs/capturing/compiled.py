@@ -36,7 +36,7 @@ _SETTINGS = {
 _PRODUCTS = "products run in cuBLAS; on a GPU torch.compile would choose kernels by their times"
 _GRAPHS = "CUDA graphs of torch.compile take no memory of their own here"
 _FLEX = "flex_attention takes as long as full attention: its mask is not evaluated"
-# Properties of an H100, which inductor reads in addition to those that scripts read.
+# Properties of an H100 that inductor reads, in addition to the properties that scripts read.
 _DEVICE = {
     "warp_size": 32,
     "regs_per_multiprocessor": 65536,

@@ -1,7 +1,7 @@
 """A fake CUDA device for fake tensors: c10's own no-op guard, and replaced CUDA hooks.
 
-Fake tensors have shapes and no memory, but autograd and the dispatcher still ask for the device's
-guard and for CUDA's hooks. c10 has a guard without a device (c10/core/impl/FakeGuardImpl.h), which
+Fake tensors have shapes and no memory. Yet autograd and the dispatcher ask for the device's guard
+and for CUDA's hooks. c10 has a guard without a device (c10/core/impl/FakeGuardImpl.h), which
 `_ensureCUDADeviceGuardSet` registers. Three virtual functions of at::CUDAHooksInterface
 (aten/src/ATen/detail/CUDAHooksInterface.h: isBuilt, isAvailable, hasPrimaryContext) are replaced:
 they answer that CUDA is available and has no context. The functions' places in the virtual table

@@ -87,7 +87,7 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any, *, world: int, 
 
 
 def _spawns(torch: Any, patches: Patches, rank: int) -> None:
-    """Patch `spawn`: a script that starts a process for each GPU runs as one of them."""
+    """Patch `spawn`: a script that starts a process for each GPU runs as one of these processes."""
 
     def spawn(run: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
         run(rank % nprocs, *args)
@@ -239,8 +239,8 @@ def _ddp_hook(torch: Any, model: Any, patches: Patches) -> None:
 
 
 def _without_hook(torch: Any) -> tuple[Callable[..., Any], Callable[[Any], None]]:
-    """A hook that does what the reducer does without a hook. The second function is called for each
-    gradient that is a view of its bucket (torch/csrc/distributed/c10d/reducer.cpp).
+    """A hook that does the work of the reducer without a hook. The second function is called for
+    each gradient that is a view of its bucket (torch/csrc/distributed/c10d/reducer.cpp).
 
     The reducer divides a gradient as it copies it into its bucket, in a kernel that moves as many
     bytes as a copy. It divides a view in place (`mark_variable_ready_dense`). At the

@@ -1,10 +1,10 @@
 """How can a script write, rename and remove files without changing the files of a real run?
 
-An overlay holds Python's changes of files that existed before the capture: new content lies in a
-folder that is removed at the end, and a table maps names to content. So the script reads back its
-own content, and does not find files that it has removed. New files are written where the script
-writes them. Two kinds of changes reach existing files: files opened for appending or for changes in
-place ("a", "r+"), and changes made by other processes or by libraries in C.
+An overlay holds Python's changes of files that existed before the capture. New content lies in a
+folder that is removed at the end; a table maps names of files to their content. So the script reads
+back its own content, and does not find files that it has removed. New files are written where the
+script writes them. Two kinds of changes do reach existing files: changes by appending or in place
+(modes "a", "r+"), and changes made by other processes or by libraries in C.
 """
 
 import builtins
@@ -291,7 +291,7 @@ class _Entry:
 
 
 class _Entries(AbstractContextManager[Iterator[_Entry]], Iterator[_Entry]):
-    """An iterator that may be closed, as that of `os.scandir`."""
+    """An iterator with a method `close`, like the iterator of `os.scandir`."""
 
     def __init__(self, entries: Iterable[_Entry]) -> None:
         self._rest = iter(entries)

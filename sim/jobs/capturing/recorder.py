@@ -52,7 +52,7 @@ def mode(torch: Any, recorder: "Recorder") -> Any:
 
 
 class _Function:
-    """Facts about an operator that every call of it needs."""
+    """Facts about an operator that each of its calls needs."""
 
     def __init__(self, torch: Any, func: Any) -> None:
         self.func = func  # kept, so no other object gets its `id`
@@ -64,8 +64,9 @@ class _Function:
         self.name = "" if self.passes else func._overloadpacket.__name__
         self.calls = not self.passes and func.namespace in NAMESPACES
         self.free = self.passes or is_free(self.name, view=func.is_view)
-        # Some composed operators without a kernel of their own arrive here undecomposed: x.to(...)
-        # and x.reshape(...), which may copy, and in inference mode all of them.
+        # Some composed operators, which have no kernel of their own, arrive here undecomposed:
+        # x.to(...) and x.reshape(...), which may copy, and in inference mode all composed
+        # operators.
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
         composed = not self.passes and func._can_decompose()
         self.unfolds = composed and not has_kernel(func.name(), "CUDA")
@@ -146,7 +147,7 @@ class Recorder:
         return device != "cuda" and (device == "meta" or small)
 
     def _value(self, tensor: Any) -> Any:
-        """Return what `.item()` returns; the host waits for a value on the device."""
+        """Return the result of `.item()`; the host waits for a value on the device."""
         if tensor.device.type == "cuda":
             self.streams.sync()
         content = self.contents.of(tensor)
@@ -323,8 +324,8 @@ class Recorder:
         return out
 
     def _answered(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """Return what a collective returns. A call that sends several collectives as one has no
-        kernel for shapes; the result of its first collective is returned."""
+        """Return a collective's result. A call that sends several collectives as one has no kernel
+        for shapes; the result of its first collective is returned."""
         if name not in _COALESCED:
             return func(*args, **kwargs)
         single, lists = _COALESCED[name]

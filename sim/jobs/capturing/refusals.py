@@ -66,8 +66,8 @@ _OF_DEVICES = "FakeTensorDeviceMismatchError"  # the error of a check of devices
 
 
 def shown(error: Exception, folder: str) -> str:
-    """Return an exception of a script in a folder as Python prints it, without the frames of `sim`
-    that run the script and without torch's frames inside an operator."""
+    """Return an exception of a script in a folder as Python prints it. The frames of `sim` that run
+    the script are left out, and torch's frames inside an operator."""
     others = ("_subclasses/", "_compile.py", "_dynamo/eval_frame.py", "utils/_")
     inner = (*_CHECKS, *(f"/torch/{part}" for part in others), "/click/")
     told = traceback.TracebackException.from_exception(error)

@@ -1,7 +1,7 @@
 """What do operators return on fake tensors? Results are remembered by the arguments.
 
-A fake tensor's mode computes shapes by a kernel, or finds them in a cache whose keys allow for
-symbols, sparse layouts and more: 0.2 ms an operator (torch/_subclasses/fake_tensor.py,
+A fake tensor's mode computes shapes by a kernel, or finds them in a cache. The cache's keys allow
+for symbols, sparse layouts and more, so an operator takes 0.2 ms (torch/_subclasses/fake_tensor.py,
 `_cached_dispatch_impl`). A training loop asks the same few hundred questions again and again, so
 here a known answer is looked up in a table.
 """

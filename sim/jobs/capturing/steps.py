@@ -333,7 +333,7 @@ def _kind(step: _Step) -> tuple[frozenset[tuple[str, int]], frozenset[int]]:
 
 
 def install_pipelining(patches: Patches, log: Log) -> None:
-    """Record the operators that run in one of `_METHODS` of a pipeline stage as part of its pass.
+    """Record the operators of a stage's pass, which run in a method of the stage (`_METHODS`).
 
     All of torch's schedules run passes by these methods (torch/distributed/pipelining/stage.py);
     `backward_one_chunk` leaves the gradients of weights to `backward_weight_one_chunk` where

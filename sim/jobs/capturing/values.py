@@ -117,8 +117,8 @@ class _Decisions:
 
 class UnknownValues:
     """Makes up unknown values. `given` holds the user's values by line of the script in `folder`: a
-    number if the line reads a value, true or false if it decides. `place` returns the running
-    line."""
+    number for a line that reads a value, true or false for a line that decides. `place` returns the
+    running line."""
 
     def __init__(
         self, log: Log, place: Callable[[], str], given: Mapping[str, float], folder: str

@@ -91,8 +91,8 @@ class CachedLayer:
         return min(tokens, self.window) if self.window else tokens
 
     def decode(self, device: Device, cache: Precision, attention: tuple[str, ...]) -> Affine:
-        """Seconds of decoding. A cached token takes the longest of three times: its bytes over the
-        bandwidth, the conversion of its elements, its FLOPs over the rate of fused attention."""
+        """Seconds of decoding. A cached token takes the longest of three times: its bytes /
+        bandwidth, the conversion of its elements, and its FLOPs / the rate of fused attention."""
         reading = READINGS.get(device.generation, READINGS[ASSUMED])
         read = self.width * BYTES[cache] / (reading.share * device.memory_bandwidth)
         if BYTES[cache] < 2:

@@ -33,10 +33,10 @@ class Request:
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """The answer to a request: its written `tokens`, without those that it `continues`; `finished`
-    says that it was not aborted. `submitted`, `admitted` (for the first time), `first` (token) and
-    `ended` are moments (s), None if they did not come. `preempted` counts how often the sequence
-    lost its cache. `versions` are the tokens by version of the weights."""
+    """The answer to a request: its written `tokens`, without the tokens that it `continues`;
+    `finished` says that it was not aborted. `submitted`, `admitted` (for the first time), `first`
+    (token) and `ended` are moments (s), None if they did not come. `preempted` counts how often the
+    sequence lost its cache. `versions` are the tokens by version of the weights."""
 
     request: Request
     submitted: float

@@ -20,7 +20,7 @@ class Layout(Checked):
     have sequences of their own. The tp x dp ranks of a stage share the experts: `ep` groups hold
     different experts, and each rank of a group holds a share of the group's experts.
 
-    `precision` is the precision of products and weights, `cache` that of keys and values.
+    `precision` is the precision of products and weights, `cache` the precision of keys and values.
     """
 
     tp: Count = 1

@@ -98,8 +98,8 @@ class MultiJobAnswer(JobAnswer):
 
     @property
     def cost(self) -> tuple[str, float]:
-        """The cost by which clusters are ranked, and its description: the seconds until the last
-        job has ended, or the mean step of jobs that never end."""
+        """The cost by which clusters are ranked, and its description. It is the time until the last
+        job has ended (s), or the mean step of jobs that never end."""
         if self.makespan is not None:
             return "until the last job has ended", self.makespan
         steps = self.account[1].values()

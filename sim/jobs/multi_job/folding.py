@@ -1,9 +1,9 @@
 """Jobs that meet on links: which jobs, on which links, and each job's folded program.
 
-Each job is folded by itself. Links that other jobs load are distinguished by the jobs that load
-them: two links of a job are alike only if they carry equally many transfers of equal classes of
-every job. So the folded jobs together are exact (`sim.engine.fold`), and a folded job does not grow
-with the number of other jobs.
+Each job is folded by itself. Links that other jobs load are distinguished by these jobs. Two links
+of a job are alike only if they carry equally many transfers of equal classes of every job. So the
+folded jobs together are exact (`sim.engine.fold`), and a folded job does not grow with the number
+of other jobs.
 """
 
 from collections import Counter, defaultdict

@@ -1,20 +1,20 @@
 """Paces of jobs that meet in unknown phases: each pace is the mean over all phases.
 
 Three cases use this mean: companies (jobs that meet) that are too large to play, jobs that arrive
-over time in unknown phases, and workers that share updates, which repeat no step.
+over time in unknown phases, and workers that share updates. These workers repeat no step.
 
-A job is on a link for a share a of its time: the seconds of its bytes at its speed there, divided
-by its pace. K of the other jobs are on the link with it, each independently, and all of them share
-the link evenly. Alone the job has the speed m there: the capacity C of the link, or the bandwidth
-of its NICs if this is lower. Beside the other jobs it finds the mean share r = E[min(1, C / (m (1 +
-K)))] of m.
+A job is on a link for a share a of its time: a is the seconds of its bytes at its speed there,
+divided by its pace. K of the other jobs are on the link with it, each independently, and all of
+them share the link evenly. Alone the job has the speed m there: the capacity C of the link, or the
+bandwidth of its NICs if this is lower. Beside the other jobs it finds the mean share r = E[min(1, C
+/ (m (1 + K)))] of m.
 
-The link with the least r sets the pace of a job: all its links of the kinds on which it meets other
-jobs are taken to be as narrow as this link. A step is a maximum of sums of durations, some of which
-grow with 1 / r, so the step is convex in 1 / r. It is played at r = 0.8^k for whole numbers k.
-Between these values it is taken as linear in 1 / r, which never makes it too short. Paces that
-agree with one another are found by iteration. Bursts that coincide, or that miss one another, are
-not modelled.
+The link with the least r sets the pace of a job. Some kinds of links are shared with other jobs;
+all the job's links of these kinds are taken to be as narrow as this link. A step is a maximum of
+sums of durations, some of which grow with 1 / r, so the step is convex in 1 / r. It is played at r
+= 0.8^k for whole numbers k. Between these values it is taken as linear in 1 / r, which never makes
+it too short. Paces that agree with one another are found by iteration. Bursts that coincide, or
+that miss one another, are not modelled.
 """
 
 from collections.abc import Sequence, Set

@@ -1,8 +1,8 @@
 """Jobs come, wait for room, run at the pace that their company allows, and leave.
 
-Between two of these events each job on the cluster has a steady pace (`paces`): in a time t it does
-t / pace steps, or t / pace of a checkpoint. A job keeps its phase within a step when its company
-changes.
+Between two of these events each job on the cluster has a steady pace (`paces`). In a time t it does
+t / pace steps, or the share t / pace of a checkpoint. A job keeps its phase within a step when its
+company changes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -120,7 +120,7 @@ class Visit:
             self.saved = self.steps - beyond / pace
 
     def done(self, act: Act, now: float) -> bool:
-        """End an activity and begin what comes next; return whether the visit is over."""
+        """End an activity and begin the next activity; return whether the visit is over."""
         assert self.job is not None, "it runs"
         saves, others = self.job.saves, tuple(other for other in self.acts if other is not act)
         if not act.job.doing:  # training, up to the next checkpoint or the end

@@ -70,9 +70,9 @@ class Template:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alone:
-    """A job alone: the program that it repeats, if it has one, the seconds of a step, the seconds
-    that slow GPUs add to it, and whether it fits. `saves` are its checkpoints. `known` has results
-    that all copies of the job share, by activity (training or `Work.doing`)."""
+    """A job alone: the program that it repeats, if it has such a program, the seconds of a step,
+    the seconds that slow GPUs add to a step, and whether it fits. `saves` are its checkpoints.
+    `known` has results that all copies of the job share, by activity (training or `Work.doing`)."""
 
     program: Program | None
     seconds: float

@@ -9,5 +9,5 @@ KEYS = ("record",)
 
 
 def claims(name: str) -> bool:
-    """Whether a scenario's name is that of a recording's file."""
+    """Whether a scenario's name is the name of a recording's file."""
     return name.endswith((".json", ".json.gz"))

@@ -22,7 +22,7 @@ _PAGES = 1 << 30  # pages of an expandable segment: more than any device has
 
 
 class Pool(NamedTuple):
-    """Segments of a stream, for small requests or for large ones."""
+    """Segments of a stream, for small requests or for large requests."""
 
     small: bool
     stream: int

@@ -28,7 +28,7 @@ from sim.program.operations import (
 @dataclass(slots=True, eq=False)
 class _Flight:
     """A collective with the computations that may run beside it. `begin` is the number of the first
-    of them, `end` the number of the computation that waits for the collective."""
+    such computation, `end` the number of the computation that waits for the collective."""
 
     call: Collective
     begin: int

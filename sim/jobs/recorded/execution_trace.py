@@ -43,8 +43,9 @@ _PHASES: dict[str, Phase] = {  # by the beginnings of nodes' names
 
 
 def recording_of(document: Mapping[str, Any], where: str) -> Recording:
-    """The recording of a trace: the step between the ends of its first two optimizer steps, or the
-    whole trace if it has fewer optimizer steps. Raises `InputError`."""
+    """The recording of a trace. It holds the step between the ends of the trace's first two
+    optimizer steps, or the whole trace if the trace has fewer optimizer steps. Raises
+    `InputError`."""
     nodes = nodes_of(document, where)
     groups = _Groups(nodes, where)
     reader = _Reader(nodes, groups, where)
@@ -86,9 +87,9 @@ def _one_step(events: Sequence[Event]) -> list[Event]:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The `group` of a collective as NCCL's node (`record_param_comms`) gives it: its name or
-    address, the rank's place in it (-1: unknown), its size (0: unknown), and its members if they
-    are known."""
+    """The `group` of a collective as NCCL's node (`record_param_comms`) gives it: the group's name
+    or address, the rank's place in the group (-1: unknown), the group's size (0: unknown), and its
+    members if they are known."""
 
     group: str
     place: int

@@ -92,8 +92,9 @@ BESIDE = "cached, not allocated"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """A request that the device could not serve: its `row` in the recording's memory, its `bytes`,
-    its line of the script, and the allocated and reserved bytes at that moment."""
+    """A request that the device could not serve. `row` is its place in the recording's memory. It
+    also has the request's `bytes`, its line of the script, and the allocated and reserved bytes at
+    that moment."""
 
     row: int
     bytes: int

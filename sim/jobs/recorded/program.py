@@ -1,4 +1,4 @@
-"""How do recordings become a program? All ranks of a stage do what its recorded rank did.
+"""How do recordings become a program? All ranks of a stage repeat the work of its recorded rank.
 
 Consecutive kernels of a stream become a computation. Streams wait for events, for results of
 collectives, and for earlier calls of a communicator, as in the recorded step.
@@ -62,9 +62,9 @@ def program(
 
     `kernels` has the kernel of each operator of each recording; `time` gives a kernel's seconds on
     the device. The step of a stage is one pass, whose operations name their recorded passes.
-    Messages between stages were recorded, too. `factors` has a factor by cause: the host takes that
-    many times as long (`HOST`), and kernels beside collectives of a cause are slowed as if the
-    collectives lasted that many times as long.
+    Messages between stages were recorded, too. `factors` has a factor for the host (`HOST`), which
+    then takes as many times as long, and factors by cause. Kernels are slowed as if the collectives
+    of a cause lasted as many times as long.
     """
     slower = factors.get(HOST, 1.0)
     items = host_time(slower * host.step)

@@ -112,9 +112,9 @@ class _Places:
 def sharded_states(recording: Recording, axes: Axes, axis: str) -> tuple[str, ...]:
     """The states of which each rank along an axis holds a share.
 
-    Calls along the axis gather all weights in a step, with a byte or more of each parameter, and
-    the rank holds no more than its share of the states. So gathered losses or numbers of tokens
-    shard nothing, and ZeRO-1 shards the optimizer's states alone.
+    For a sharded state, calls along the axis gather all weights in a step, with a byte or more of
+    each parameter. Also, the rank holds no more than its share of the state. So gathers of losses
+    or of numbers of tokens are no sign of sharding, and ZeRO-1 shards the optimizer's states alone.
     """
     if not _of_weights(recording, axes, axis, _along(recording, axes, axis, "all_gather")):
         return ()
@@ -172,7 +172,8 @@ def _unscaled(recording: Recording, calls: Collection[Event], size: int) -> Iter
 
 
 def _operators(recording: Recording, share: float) -> Iterator[Operator]:
-    """Yield the operators; those of the optimizer alone work on a `share` of the states."""
+    """Yield the operators; operators that only the optimizer uses work on a `share` of the
+    states."""
     phases: dict[int, set[str]] = {}
     for event in recording.events:
         if event.kind == "kernel":

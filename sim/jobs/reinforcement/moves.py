@@ -31,9 +31,9 @@ _RECOMPUTE = ("none", "selective", "full")
 
 
 def moves(setup: ReinforcementSetup) -> list[Suggestion]:
-    """Suggest the two sides in turns on all GPUs, and each division of the GPUs between them with a
-    staleness of at most one and two steps. Servers have half, once or twice the tensor parallelism
-    of the scenario. The simplest ways come first."""
+    """Suggest that the two sides take turns on all GPUs. Also suggest each division of the GPUs
+    between the sides, with a staleness of at most one step and of at most two steps. Servers have
+    half, once or twice the tensor parallelism of the scenario. The simplest ways come first."""
     layout = setup.plan.servers.layout
     node = setup.machine.topology.gpus_per_node
     degrees = [tp for tp in (layout.tp // 2, layout.tp, 2 * layout.tp) if 1 <= tp <= node]

@@ -39,8 +39,8 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward(Checked):
-    """The source of an answer's reward: a rule or a sandbox (`service`), or a `model` that reads
-    the answer in a forward pass on `gpus` GPUs of its own, in a `layout`."""
+    """The source of an answer's reward: a rule or a sandbox (`service`), or a `model`. The model
+    reads the answer in a forward pass on `gpus` GPUs of its own, in a `layout`."""
 
     service: Service | None = None
     model: str = ""
@@ -128,12 +128,12 @@ class Reinforcement(Checked):
     trainer's weights and under the weights of a reference. Rows of the trainer have at most `row`
     tokens (0: the longest prompt and answer) and go to its ranks by `deal` (`training.Training`). A
     single process may take answers from the servers and hand them to the ranks, padded to the
-    longest prompt and answer. It takes `collected` seconds for each token from the servers, and
-    `controller` seconds for each token that it hands out, before each pass and before the updates.
-    `offload` names tensors that the trainer keeps on the host while servers use its GPUs. `parked`
-    tensors are on the host between updates, in memory that is pinned anew each time. Figures are
-    means of `steps` steps after the first `warmup` steps. Of each `sample` servers with their
-    prompts, one server is played, and each of its answers counts `sample` times.
+    longest prompt and answer. It takes `collected` seconds for each token from the servers. Before
+    each pass and before the updates, it takes `controller` seconds for each token that it hands
+    out. `offload` names tensors that the trainer keeps on the host while servers use its GPUs.
+    `parked` tensors are on the host between updates, in memory that is pinned anew each time.
+    Figures are means of `steps` steps after the first `warmup` steps. Of each `sample` servers with
+    their prompts, one server is played, and each of its answers counts `sample` times.
     """
 
     prompts: Count
@@ -234,7 +234,7 @@ class Reinforcement(Checked):
 class ReinforcementScenario(BaseScenario):
     """A model that servers run and a `[plan]` trains, in turns or at the same time.
 
-    `gpus` is the number of all GPUs. The first GPUs are the trainer's; those of servers and a
+    `gpus` is the number of all GPUs. The first GPUs are the trainer's; the GPUs of servers and of a
     reward model follow.
     """
 

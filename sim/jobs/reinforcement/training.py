@@ -72,8 +72,9 @@ def bins(lengths: Sequence[int], room: int) -> int:
 def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
     """Divide answers into parts with equally many answers and about equally many tokens.
 
-    In each turn every part gets one of the longest answers that are left; the longest of these goes
-    to the part with the fewest tokens. A part lists the numbers of its answers in order.
+    In each turn the longest remaining answers are handed out, an answer to each part. The longest
+    of these answers goes to the part with the fewest tokens. A part lists the numbers of its
+    answers in order.
 
     >>> balanced([9, 1, 5, 4, 3, 8], 2)
     [[0, 3, 4], [1, 2, 5]]

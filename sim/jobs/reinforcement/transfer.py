@@ -35,8 +35,9 @@ class Sides:
 
 
 def copies(job: Job) -> int:
-    """The number of groups of the trainer's ranks that each hold all weights between steps: the
-    ranks divided by the largest degree by which tensors, experts or ZeRO-3 divide weights."""
+    """The number of groups of the trainer's ranks that each hold all weights between steps. It is
+    the number of ranks divided by the largest degree by which tensors, experts or ZeRO-3 divide
+    weights."""
     plan = job.plan
     ranks = plan.degree(("tp", "cp", "dp", "dp_replicate"))
     divided = max(plan.tp, plan.ep * plan.etp)
@@ -46,7 +47,8 @@ def copies(job: Job) -> int:
 
 def stored(topology: Topology, way: str, gpus: Iterable[int]) -> float:
     """The rate (B/s) at which the nodes of some GPUs together write to the cluster's storage ("up")
-    or read from it: the lower of the rates of their stores and of the links to the stores."""
+    or read from it. It is the rate of their stores or of the links to the stores, whichever is
+    lower."""
     nodes, storage = {topology.node_of(gpu) for gpu in gpus}, topology.storage
     assert storage is not None, "checked with the scenario"
     stores = {storage.place_of(node) for node in nodes}

@@ -250,8 +250,8 @@ def _busiest_links(pool: WorkerPool, end: float) -> Iterator[dict[str, Any]]:
 
 
 def _lost_seconds(pool: WorkerPool, healthy: WorkerPool | None, copies: int) -> float:
-    """How many seconds later the last update comes than in a run of the same work on the same
-    devices, with nothing slow and nothing computed twice."""
+    """By how many seconds the last update is later than in an ideal run of the same work on the
+    same devices. In the ideal run nothing is slow, and nothing is computed twice."""
     return 0.0 if healthy is None else pool.record.last - healthy.record.last / copies
 
 

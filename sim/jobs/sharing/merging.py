@@ -65,9 +65,9 @@ class DelayCompensated:
     changes the weights w. The square of the gradient stands for the diagonal of the Hessian
     (DC-ASGD, Zheng et al. 2017, arXiv 1609.08326).
 
-    `adaptive` divides lambda by the root of a running mean of g * g (DC-ASGD-a). The 1e-7 beside
-    the mean is that of the authors' Multiverso (updater/dcasgd/dcasgda_updater.h, which has such a
-    mean for each worker). m = 0.95 and lambda = 2 are the values of scorch.optim's DCASGDa. A known
+    `adaptive` divides lambda by the root of a running mean of g * g (DC-ASGD-a). The mean plus 1e-7
+    is taken as in the authors' Multiverso (updater/dcasgd/dcasgda_updater.h, which has such a mean
+    for each worker). m = 0.95 and lambda = 2 are the values of scorch.optim's DCASGDa. A known
     `curvature` replaces the squares: on a quadratic the result is then the exact gradient at the
     present weights.
 

@@ -32,13 +32,14 @@ class Outcome(JobAnswer):
     `workers` has a row for each worker. A measured run would take `time_low` to `time_high` with
     probability `interval["level"]`, and `time_expected` at the median. These times follow from the
     errors of measured steps of the same software (`sim.uncertainty.intervals`); measured
-    `[sharing.times]` have no error. All other figures are those of the simulated run.
+    `[sharing.times]` have no error. All other figures are simulated.
 
     `staleness` counts the updates between reading the weights and updating them: mean, largest and
     histogram. `links` are the busiest links with their bytes; `bytes` are the bytes of all links.
     `straggler_seconds` is how much longer the run takes than with nothing slow. `memory` has the
-    bytes of workers, GPU 0 and servers by part, and their `room`; `fits` says whether all of them
-    fit. If a worker is a group of GPUs, `step` has the seconds of its step by cause.
+    bytes of workers, GPU 0 and servers by part, and their `room`; `fits` says whether all these
+    devices have the memory. If a worker is a group of GPUs, `step` has the seconds of its step by
+    cause.
 
     `loss` is the loss of the method's weights: the servers' weights, or the mean of all workers'.
     It is no finite number where the run has `diverged` (None in JSON). `spread` has the mean loss

@@ -238,7 +238,7 @@ class Worker:
     # The account of its time.
 
     def _execute(self, step: int, seconds: float, backward: float) -> Process:
-        """Run passes of `seconds`; the backward pass has the share `backward` of them."""
+        """Run passes of `seconds`; the backward pass has the share `backward` of these seconds."""
         cluster = self.cluster
         if seconds > 0.0:
             yield from self._book(COMPUTE, cluster.sleep(seconds))

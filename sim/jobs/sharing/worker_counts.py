@@ -89,7 +89,7 @@ class WorkerCounts(Answer):
     """Rows by their number of workers; `stop` is the row beyond which more workers help little.
 
     Samples to the target follow the given curve `efficiency`. If the task was `trained`, the
-    samples are those of its runs, and the curve is an estimate."""
+    samples come from its runs, and the curve is an estimate."""
 
     view = "sim.interface.views.sharing:worker_counts"
     picture = "sim.interface.plots.sharing:workers"
@@ -207,8 +207,8 @@ def worker_counts(
     Samples a second are simulated. Samples to the target come from the curve, at the batch that one
     update averages (`Sharing.averaged`); staleness and drift cost no samples there. Without a curve
     the scenario's task, or `task`, is trained with each number of workers, as `sim run` and `sim
-    compare` train it: until its loss stays at the target, for at most 10,000 steps of every worker.
-    The curve is then estimated (`efficiency_of`). Raises `InputError`.
+    compare` train it. Training ends when the loss stays at the target, at the latest after 10,000
+    steps of every worker. The curve is then estimated (`efficiency_of`). Raises `InputError`.
     """
     if list(counts) != sorted(set(counts)) or not counts or counts[0] < 1:
         remedy = "give each number once, in order, e.g. 1,2,4,8"

@@ -2,11 +2,11 @@
 
 A kernel on a GPU is an event of category "kernel". A kernel of NCCL has the collective, its
 elements and its group in `args`. On CPUs an operator is a kernel, and events named `gloo:...` are
-collectives: their group is the only group of the trace's `distributedInfo`, and their size is
-recorded with `record_shapes=True`. The measured time of a collective includes its wait for other
-ranks, so the shortest of many times is nearest to the time of the transfer alone. Format: Trace
-Event Format (Google, 2016). torch 1.8 and 1.9 have other names of categories, and may write the
-events without an object around them.
+collectives. Their group is the only group of the trace's `distributedInfo`; their size is recorded
+with `record_shapes=True`. The measured time of a collective includes its wait for other ranks, so
+the shortest of many times is nearest to the time of the transfer alone. Format: Trace Event Format
+(Google, 2016). torch 1.8 and 1.9 have other names of categories, and may write the events without
+an object around them.
 """
 
 import json
@@ -249,8 +249,8 @@ def _of_kernel(name: str) -> dict[str, Any]:
 
 
 def collective_of(args: Mapping[str, Any], per_node: int) -> dict[str, Any]:
-    """The collective of a kernel. As in nccl-tests, its bytes are those of the input or of the
-    output, whichever is larger."""
+    """The collective of a kernel. As in nccl-tests, its bytes are the larger of the bytes of its
+    input and of its output."""
     kind = str(args["Collective name"])
     dtype, width = _dtype(args.get("dtype"))
     elements = max(int(args.get(f"{end} msg nelems", 0)) for end in ("In", "Out"))

@@ -1,6 +1,6 @@
 """What does a trace tell of one rank: its host, its kernels, and what each of them waited for?
 
-The graph of waits is that of Daydream (Zhu et al. 2020, section 4) and dPRO (Hu et al. 2022,
+The graph of waits is the same as in Daydream (Zhu et al. 2020, section 4) and dPRO (Hu et al. 2022,
 section 4.1). Kernels of a stream run in order, each after its launch. Hosts wait for kernels,
 streams wait for events, and a collective begins when all its ranks have arrived.
 
@@ -88,11 +88,11 @@ class RankTrace:
 
     `ends` has the moments at which the device ended its first and its last step, in seconds after
     the first step began. It is None where a trace has the times of computations but not of
-    communications. `lead` counts the first kernels that no step time includes: the kernels of the
-    first step, or of the step before if the trace has a single step. It is 0 if there are no such
-    kernels, and if a step has no kernels. `flights` has the begin and the end of each collective,
-    in the same seconds. `device` is the driver's name of the device, and its memory in bytes; empty
-    if the trace does not have them.
+    communications. `lead` counts the first kernels that no step time includes. These are the
+    kernels of the first step. If the trace has a single step, they are kernels of the step before
+    it. It is 0 if there are no such kernels, and if a step has no kernels. `flights` has the begin
+    and the end of each collective, in the same seconds. `device` is the driver's name of the
+    device, and its memory in bytes; empty if the trace does not have them.
     """
 
     rank: int

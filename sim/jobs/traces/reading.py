@@ -3,10 +3,10 @@
 CUPTI gives a kernel and the call that launched it the same `correlation`. Where synchronisation was
 recorded (category `cuda_sync`), `Stream Wait Event` names the stream that is waited for. Elsewhere
 a `cudaStreamWaitEvent` before a launch is taken to wait, on every other stream, for the last kernel
-that had ended when the launched kernel began. A host waits in calls named ...Synchronize, and in
-copies from which it returns only at their end, for the kernels that end during the call. If the
-device's queue of launches is full, a launch waits for the kernel that makes room. Threads of a host
-take turns (autograd's does) and are read as a single thread.
+that had ended when the launched kernel began. In calls named ...Synchronize, and in copies that
+return only at their end, a host waits for the kernels that end during the call. If the device's
+queue of launches is full, a launch waits for the kernel that makes room. Threads of a host take
+turns (autograd's does) and are read as a single thread.
 
 On CPUs the operators are the work of the host. Only the collectives of gloo have threads of their
 own. Each of them begins within an operator or before the next operator. If the host was idle when a
@@ -130,9 +130,9 @@ def _ended_within(steps: ProfiledSteps, call: Call) -> tuple[int, ...]:
 
 def kernels(steps: ProfiledSteps, works: Mapping[int, Gemm | Attention]) -> list[Kernel]:
     """The kernels in the order of their launches; kernels of removed operators take no time. A
-    kernel's `usual` lag is the device's median lag of its category after a launch, a stream or a
-    wait, whichever the kernel waited for last. `works` has the operators' products and attention,
-    by the `id` of the events that they launched."""
+    kernel's last wait was for its launch, for its stream or for a wait of streams. Its `usual` lag
+    is the device's median lag of its category after a last wait of this sort. `works` has the
+    operators' products and attention, by the `id` of the events that they launched."""
     found = list(_kernels(steps, works))
     lags: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for behind, kernel in found:
@@ -213,9 +213,9 @@ def _removed(steps: ProfiledSteps, n: int) -> bool:
 def _awaited(
     steps: ProfiledSteps, n: int, stream: str, before: Mapping[str, Sequence[int]]
 ) -> Iterator[int]:
-    """The kernels on other streams that this kernel was made to wait for: on each stream the last
-    kernel launched before the event was recorded, if that is known. Else it is the last kernel
-    launched before the wait that had ended as this kernel began."""
+    """The kernels on other streams that this kernel was made to wait for, one on each stream. This
+    is the last kernel launched before the event was recorded, if that moment is known. Else it is
+    the last kernel launched before the wait that had ended as this kernel began."""
     launch = steps.launch[n]
     if launch is None:
         return

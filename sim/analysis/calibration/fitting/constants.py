@@ -56,7 +56,7 @@ def best(
     collectives: Sequence[MeasuredCollective],
     predictor: Callable[[Tree], Predict],
 ) -> Tree:
-    """Return the constants, of which those at the dotted `paths` are fitted to collectives.
+    """Return the constants; the constants at the dotted `paths` are fitted to collectives.
 
     The fit minimises the soft-L1 loss of log(predicted / measured) over the logarithms of the
     constants. A weak pull towards their start keeps constants that no measurement determines.

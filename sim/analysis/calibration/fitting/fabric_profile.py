@@ -48,7 +48,7 @@ def profiled(
     """Fit the readings, and write the profile to `out` with its readings beside it.
 
     `topology` is the cluster that was measured. If ranks shared a device (`origin` says so),
-    nothing is fitted, because the times are not those of a fabric. Raises `InputError` if the
+    nothing is fitted, because the times say nothing of a fabric. Raises `InputError` if the
     readings cannot be fitted or the files cannot be written.
     """
     fit: FabricFit | None = None

@@ -38,7 +38,7 @@ def text(profile: Profile) -> str:
 
 
 def document(origin: Origin) -> dict[str, Any]:
-    """Return the tables of a profile's file, without those whose values have units
+    """Return the tables of a profile's file, without the tables whose values have units
     (`sim.hardware.kernels.environment`)."""
     tables: dict[str, Any] = {
         key: getattr(origin, key)

@@ -48,8 +48,7 @@ def key_of(reading: OperationTime) -> tuple[object, ...]:
 def collective_cases(
     ranks: int, per_node: int, suite: Suite, memory: float
 ) -> Iterator[CollectiveCase]:
-    """Yield all cases of a suite. `memory` (bytes) is what a rank may use; a call takes two
-    buffers.
+    """Yield all cases of a suite. A rank may use `memory` bytes; a call takes two buffers.
 
     >>> [case.size for case in collective_cases(2, 2, "quick", 1e4) if case.kind == "reduce"]
     [8, 64, 512, 4096]

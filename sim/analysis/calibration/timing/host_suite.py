@@ -98,8 +98,8 @@ def layers(device: str) -> list[LayerCall]:
 
 
 def optimizers() -> list[OptimizerCall]:
-    """Return steps of optimizers on lists, a fused step, and gradient clipping; all of them belong
-    to the optimizer's phase."""
+    """Return steps of optimizers on lists, a fused step, and gradient clipping; all these calls
+    belong to the optimizer's phase."""
     import torch
 
     clip = torch.nn.utils.clip_grad_norm_

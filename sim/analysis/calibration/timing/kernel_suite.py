@@ -1,6 +1,6 @@
 """The kernels that a calibration times: shapes spread evenly over the logarithms of their sizes.
 
-The shapes are general, not those of any model. Some are kept out of the fit, to judge it.
+The shapes are general and belong to no particular model. Some are kept out of the fit, to judge it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,9 +30,9 @@ class KernelCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteSizes:
-    """The sizes and numbers of a suite's kernels: bounds of a product's sizes (`dims`), of the
-    `flops` and `bytes` of a kernel, the numbers of `products` and `attentions`, and the bytes of
-    memory-bound kernels (`streams`)."""
+    """The sizes and numbers of a suite's kernels. It has bounds of a product's sizes (`dims`), and
+    of the `flops` and `bytes` of a kernel. It also has the numbers of `products` and `attentions`,
+    and the bytes of memory-bound kernels (`streams`)."""
 
     dims: tuple[int, int]
     flops: float

@@ -35,8 +35,8 @@ def time_kernels(
     No kernel is begun when `time.monotonic()` is past `until`.
 
     With several `passes`, each kernel is timed in every pass, and its shortest time is used, since
-    other work on the machine comes and goes. A kernel is left out and reported through `note` if it
-    runs out of memory, if torch cannot execute it here, or if its time is not a positive number.
+    other work on the machine comes and goes. Some kernels are left out and reported through `note`:
+    they run out of memory, torch cannot execute them here, or their time is not a positive number.
     Measurements before an interruption are kept. Raises `InputError` if the store cannot be read.
     """
     done: dict[str, list[Measurement]] = {}

@@ -21,7 +21,7 @@ def time_share(device: str, precision: Precision, number: int, rounds: int) -> l
     """Time the kernels of the quick suite that belong to a round; over all rounds, each kernel is
     timed once. Call it on every rank at once.
 
-    The suite has general shapes, which are those of the measured job only by chance.
+    The suite has general shapes; shapes of the measured job are among them only by chance.
     """
     cases = [
         case

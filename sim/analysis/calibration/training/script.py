@@ -74,7 +74,7 @@ def _facts(job: Job, device: str) -> dict[str, Any]:
 
 
 def check(job: Job, name: str, device: str) -> None:
-    """Raise `InputError` unless a torch module on `device` can do what the job describes."""
+    """Raise `InputError` unless a torch module on `device` can do the described job."""
     _check_model(job, name)
     _check_plan(job, name, device)
     _check_stack(job, device)

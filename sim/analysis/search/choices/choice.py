@@ -15,10 +15,10 @@ YES_OR_NO = ("yes", "no")
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """`possible` gives all values that the sizes allow; `usual` says which of them are tried unless
-    the user asks for others. `take` makes a plan with a value, and `read` returns a plan's value;
-    by default, the value is the plan's field of this name. Plans to which the choice does not apply
-    stay as they are.
+    """`possible` gives all values that the sizes allow; `usual` says which of these values are
+    tried unless the user asks for others. `take` makes a plan with a value, and `read` returns a
+    plan's value; by default, the value is the plan's field of this name. Plans to which the choice
+    does not apply stay as they are.
 
     In an option, values are numbers or `words`; an `open` choice accepts other words, too.
     """

@@ -12,7 +12,8 @@ from sim.parallel.plan import Plan
 
 
 def choices() -> tuple[Choice, ...]:
-    """Return all choices in the order in which they are made; each choice sees the earlier ones."""
+    """Return all choices in the order in which they are made; each choice sees the earlier
+    choices."""
     return (*sizes(), *PASSES, *STATES)
 
 

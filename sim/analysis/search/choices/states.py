@@ -30,7 +30,8 @@ def _offloads(space: Space, plan: Plan) -> Iterator[str]:
 
 
 def _replicas(space: Space, plan: Plan) -> Iterator[int]:
-    """Yield the number of sharding groups: one over all replicas, or one for each node."""
+    """Yield the number of sharding groups: a single group over all replicas, or a group for each
+    node."""
     yield 1
     inside = space.topology.gpus_per_node // plan.degree(
         axis for axis in axes() if axis not in ("dp", "pp")

@@ -77,8 +77,8 @@ def _write_experts(keys: Keys) -> dict[str, tuple[str, ...]]:
 
 
 def _etp(given: Given) -> dict[str, Any]:
-    """Return the experts' tensor-parallel degree; default: that of other layers (arguments.py,
-    validate_args)."""
+    """Return the experts' tensor-parallel degree; default: the degree of other layers
+    (arguments.py, validate_args)."""
     if "num-experts" not in given:
         return {}
     usual = integer(given, "tensor-model-parallel-size", 1)

@@ -1,5 +1,5 @@
-"""All known arguments of Megatron-LM. Some of them do not change the time or the memory of a step,
-and some repeat facts of the stack."""
+"""All known arguments of Megatron-LM. Some arguments do not change the time or the memory of a
+step, and some repeat facts of the stack."""
 
 from sim.config.silent import Silent
 from sim.interface.frameworks.arguments import Keys, Together
@@ -92,7 +92,7 @@ RECIPES: Silent = {
 }
 
 
-# Arguments for what Megatron-LM does by default, or for facts in the stack megatron-core.
+# Arguments for Megatron-LM's default behaviour, or for facts in the stack megatron-core.
 _ASSUMED = (
     *("transformer-impl", "use-flash-attn", "accumulate-allreduce-grads-in-fp32"),
     *("cross-entropy-loss-fusion", "cross-entropy-fusion-impl", "moe-grouped-gemm"),

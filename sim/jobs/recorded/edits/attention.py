@@ -1,6 +1,6 @@
 """An edit that replaces attention written by hand with fused attention, without scores in memory.
 
-By hand, a batched product makes the scores, several kernels scale, mask and normalise the scores,
+By hand, a batched product makes the scores. Several kernels scale, mask and normalise the scores,
 and a second product multiplies the scores by the values. A backward pass has two products before
 the softmax's backward kernel, and two after it. Each pass becomes one kernel, as
 `F.scaled_dot_product_attention` launches it. Copies that reorder operands are left out, as the
@@ -25,8 +25,8 @@ _SIDES = {"_softmax": 1, "_softmax_backward_data": 2}  # products before it, and
 
 @dataclass(frozen=True, slots=True)
 class _ByHand:
-    """Attention of one layer in a pass: the events of its `products`, of its `inner` kernels on
-    scores and of `copies` of operands, and the `fused` operator that replaces all of them."""
+    """Attention of one layer in a pass. It has the events of its `products`, of its `inner` kernels
+    on scores and of `copies` of operands. The `fused` operator replaces all these events."""
 
     products: tuple[int, ...]
     inner: tuple[int, ...]

@@ -127,7 +127,7 @@ def _goes_on(recording: Recording, last: int, event: Event, sizes: Sequence[int]
 
 
 def _loop(operator: Operator) -> int:
-    """The elements over which an operator loops; 0 for one that cannot be fused."""
+    """The elements over which an operator loops; 0 if the operator cannot be fused."""
     name, kernel = short_name(operator), kernel_of(operator)
     if not isinstance(kernel, MemoryBound) or kernel.launches > 1 or not operator.outputs:
         return 0

@@ -135,7 +135,7 @@ def _summed(recording: Recording, place: int) -> Operator:
 
 def with_buckets(recording: Recording, axes: Axes, times: int) -> Recording:
     """The recording in which up to `times` neighbouring reductions of a microbatch are joined, in
-    the place of the last of them."""
+    the place of the last reduction."""
     of = _microbatches(recording)
     new: dict[int, tuple[Event, ...]] = {}
     row: list[int] = []

@@ -19,7 +19,8 @@ from sim.jobs.sharing.learning.task import Vector
 class Deferred(NDArrayOperatorsMixin):
     """The result of `function` on vectors, some of which are not known yet; it has `size` numbers.
 
-    Elementwise functions of it, operators included, are deferred; any other use computes its value.
+    Elementwise functions of the vector, operators included, are deferred; any other use computes
+    its value.
     """
 
     __slots__ = ("_function", "_inputs", "_missing", "_readers", "batch", "size", "value")
@@ -113,7 +114,7 @@ class GradientBatch:
         self.ready: list[Gradient] = []
 
     def add(self, gradient: Gradient) -> None:
-        """Defer a further gradient; compute gradients once `most` of them wait."""
+        """Defer a further gradient; compute gradients once `most` gradients wait."""
         self.ready.append(gradient)
         if len(self.ready) >= self._most:
             self.take()

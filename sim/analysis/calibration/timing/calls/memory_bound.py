@@ -176,8 +176,8 @@ def _embedding(rows: int, width: int, random: Random) -> Call:
 
 
 def _embedding_gradient(rows: int, width: int, random: Random) -> Call:
-    """The dense gradient of a table of `rows`, to which an eighth as many tokens are added: one
-    pass over the table and three over the tokens' gradients."""
+    """The dense gradient of a table of `rows`. The gradients of an eighth as many tokens are added
+    to it, in one pass over the table and three passes over the tokens' gradients."""
     import torch
 
     tokens = max(1, rows // 8)
