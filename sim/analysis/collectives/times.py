@@ -33,7 +33,7 @@ _ELEMENT = 4  # bytes of nccl-tests' float
 _DIVIDED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ALIKE = 1e-9
 _OF_GPU = 1.2e-5  # s on one core, for each GPU and size; preparation takes as long as three sizes
-_MOST_SIZES = 64  # of a span; each is twice the size before
+_MOST_SIZES = 64  # the most sizes of a span; each is twice the size before
 _HUGE = 2.0**50  # bytes, of which the latency is a negligible part
 MESSAGES = "messages"
 """The protocol of rows that are played message by message, without the library's software. They use

@@ -118,7 +118,7 @@ class Comparison(Answer, ABC):
     view = "sim.interface.views.comparison"
     report = "sim.interface.page.comparison"
     unwritten: ClassVar[tuple[str, ...]] = ("cases", "target", "tokens")
-    legend: ClassVar[str] = ""  # of the table
+    legend: ClassVar[str] = ""  # a sentence that explains the table
     unanswered: ClassVar[Mapping[str, str]] = {
         "target": "jobs of this kind have no loss",
         "tokens": "days and dollars for a number of tokens are computed for synchronous steps only",

@@ -17,7 +17,7 @@ from sim.questions import Floats, Speeds
 from sim.scenario.setup import PlanSetup
 from sim.uncertainty.draws import bandwidth
 
-SPEEDS = (0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # times the scenario's speeds
+SPEEDS = (0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # factors on the scenario's speeds
 MICROBATCH = "sequences of a microbatch"
 _LEAST = 5e-4  # share of a step that a knob must change
 _KNOBS = {  # each knob with the first letters of the resources whose seconds it changes
@@ -29,7 +29,7 @@ _KNOBS = {  # each knob with the first letters of the resources whose seconds it
 _GRIDS = (SPEEDS, (0.5, 0.67, 1.0, 1.5, 2.0), (0.5, 1.0, 2.0))  # from fine to coarse
 _LEAST_PLAYS = 16  # two knobs at three speeds, and the plays that find the two knobs
 _MOST = 3  # the most knobs of speed: every knob multiplies the columns
-_FACTORS = (0.25, 0.5, 2.0, 4.0)  # times the job's own microbatch
+_FACTORS = (0.25, 0.5, 2.0, 4.0)  # factors on the job's own microbatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from sim.scenario.settings import Settings, settings_of
 from sim.uncertainty import student
 from sim.uncertainty.intervals import LEVEL, faster, longer
 
-SEEDS = 5  # seeds of the hash of connections
+SEEDS = 5  # how many seeds of the hash of connections to links
 _GRAMMAR = "write NAME, or 'NAME: KEY=VALUE; KEY=VALUE'"
 
 

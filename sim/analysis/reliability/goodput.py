@@ -243,7 +243,7 @@ def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int)
     seconds = {
         cause: sum(ledger.seconds[cause] for ledger in ledgers) / looked_at for cause in CAUSES
     }
-    expected = {fault.name: round(fault.rate * days * DAY) for fault in of_all}  # in the mean
+    expected = {fault.name: round(fault.rate * days * DAY) for fault in of_all}  # on average
     stops = _stops(of_all, expected)
     tokens, cost = _earned(pace, seconds["productive"], days)
     return Goodput(

@@ -154,7 +154,7 @@ class SearchResult(Answer):
         space, plan = self.space, (layout or self.recommended).plan
         settled = EffectivePlan(space.model, plan, space.stack, space.topology.device)
         if settled.user_buffers and plan.sequence_parallel:
-            plan = replace(plan, tp_comm_overlap=True)  # as the stack has done
+            plan = replace(plan, tp_comm_overlap=True)  # the stack does so by default
         return emitted(form, space.model, plan, space.named, space.topology, space.stack)
 
     def _beyond(self) -> Iterator[str]:

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _OF_POINT = 0.01  # s that the fastest point takes
-_TRIED = 64  # the most points with a value that are checked until one of them is right
+_TRIED = 64  # for each value, the most points that are checked until a point is right
 _TOGETHER = 128  # the most points that are played together
 _FIRST = 4  # points that are done here; their time says whether processes are worth their start
 _FEW = 32  # points for each process whose time is measured before the other points are divided
-_START = 2.0  # s in which processes start; they must gain more
+_START = 2.0  # s that processes take to start; they must save more
 _UNSEEN = 2.0  # the most seconds of work that are lost if a sweep is killed
-_SHARES = 2  # tasks for each process, so all processes are busy until the end
+_SHARES = 2  # tasks for each process, to keep all processes busy until the end
 
 Answer = tuple[str, str, reads.Reads]  # a task's key, its row, what was read
 
@@ -195,7 +195,7 @@ def _new_rows(
     each = 0.0
     for number in (1, _FIRST, _FEW * count, len(points)):
         if number == _FIRST and (isinstance(jobs, str) or each * _FIRST > _START):
-            continue  # processes gain by now, whatever the first point took for its imports
+            continue  # even if imports made the first point slow, processes are worth it by now
         part, points = points[:number], points[number:]
         if not part:
             return
@@ -203,7 +203,9 @@ def _new_rows(
         size = max(1, min(_TOGETHER, most, -(-len(part) // (_SHARES * count))))
         starts, began = range(0, len(part), size), time.perf_counter()
         tasks = [task(points=part[first : first + size]) for first in starts]
-        gained = each * (len(part) + len(points)) * (1.0 - 1.0 / count)  # by processes that run
+        gained = (
+            each * (len(part) + len(points)) * (1.0 - 1.0 / count)
+        )  # saved by running processes
         alone = number == _FIRST or (not isinstance(jobs, str) and gained < _START)
         yield from _of_tasks(tasks, 1 if alone else jobs)
         each = (time.perf_counter() - began) / len(part)
@@ -272,7 +274,7 @@ class _Asked:
                 self.inputs |= self.setup.columns
                 answer = drawn(job, samples) if samples else None
                 self.drawn = {} if answer is None else answer.columns
-                if answer is not None and answer.get("runs"):  # their means are the row's
+                if answer is not None and answer.get("runs"):  # the row has the means of these runs
                     seconds = answer.get("wall_seconds")
                     self.seeds = Figures(self.drawn, answer.misfit, seconds)
             except InputError as error:
@@ -311,7 +313,7 @@ def _told(value: Any) -> Any:
         return [_told(own) for own in value]
     if value is None or isinstance(value, str | int | float):
         return value
-    if hasattr(value, "tolist"):  # of numpy
+    if hasattr(value, "tolist"):  # a number or array of numpy
         return value.tolist()
     fault = f"a {type(value).__name__} cannot be told apart from another"
     raise InputError("sim sweep", fault, "describe the scenario by files, or by objects of sim")

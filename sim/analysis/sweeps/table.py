@@ -42,7 +42,7 @@ def with_differences(frame: "pd.DataFrame") -> "pd.DataFrame":
         given = (at for at in valid if isinstance(cells[at], str))
         runs = {at: np.array(json.loads(cells[at]), np.float64) for at in given}
         if len({len(own) for own in runs.values()}) != 1 or valid[0] not in runs:
-            continue  # or the sweep was stopped
+            continue  # also if the sweep was stopped
         found = {at: paired(runs[valid[0]], own) for at, own in runs.items() if at != valid[0]}
         name = column.removesuffix("runs") + "difference"
         for key, ending in (("by", ""), ("low", "_low"), ("high", "_high")):

@@ -15,7 +15,7 @@ from sim.config.errors import InputError
 from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings, settings_of
 
-_OTHER_UNIT = 500.0  # a factor that no wrong prediction explains, but a prefix of a unit (1000)
+_OTHER_UNIT = 500.0  # no wrong prediction explains such a factor, but a unit's prefix (1000) does
 
 _COLUMNS = (
     "id", "measured", "predicted", "error", "memory_measured", "memory_predicted", "memory_error",

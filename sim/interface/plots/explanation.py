@@ -7,8 +7,8 @@ from sim.analysis.explanation.moves import Moves
 from sim.interface.plots.picture import PALETTE, Figure
 from sim.results.formatting import several
 
-_MOST = 10  # kernels
-_LINE = 24  # letters of a line of a name
+_MOST = 10  # the most kernels that are drawn
+_LINE = 24  # the most letters in a line of a name
 
 _GIB = 2.0**30
 

@@ -33,7 +33,7 @@ def _saves(torch: Any, patches: Patches, told: Callable[[], None], overlay: Over
     from torch.utils._python_dispatch import _disable_current_modes
 
     usual, reduced = torch.save, torch.Tensor.__reduce_ex__
-    saving: list[list[bool]] = []  # of each save under way: True per tensor without content
+    saving: list[list[bool]] = []  # for each save under way: a True for each tensor without content
 
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         met: list[bool] = []

@@ -15,7 +15,7 @@ from sim.jobs.capturing.router import Router
 from sim.jobs.capturing.values import healthy
 from sim.jobs.recorded.kernels import UNSET
 
-_MOST_SHADOWED = 1 << 27  # bytes of a storage whose content is kept, at most
+_MOST_SHADOWED = 1 << 27  # the largest storage (bytes) whose content is kept
 
 
 class _Shadow:
@@ -85,7 +85,7 @@ class ShadowMemory:
         key, torch = id(storage), self.torch
         if tensor.is_contiguous() and tensor.numel() * tensor.element_size() == storage.nbytes():
             flat = content.to(tensor.dtype).contiguous()
-            if flat.untyped_storage().nbytes() != storage.nbytes():  # a part of something larger
+            if flat.untyped_storage().nbytes() != storage.nbytes():  # part of a larger storage
                 flat = flat.clone(memory_format=torch.contiguous_format)
             bytes, known = flat.as_strided((flat.numel(),), (1,)).view(torch.uint8), None
         else:
@@ -273,7 +273,7 @@ class TensorContents:
             self.keep(args[0], self._blank(args[0]))
         exact = given or whole or (name in _EXACT and results[0].numel() <= _FEW)
         found = self._computed(func, name, args, kwargs) if known and exact else None
-        if found == ():  # nothing but changes
+        if found == ():  # the operator has no result, only changes
             return
         contents = self.tensors(found)
         if len(contents) != len(results):
@@ -285,7 +285,7 @@ class TensorContents:
         """Whether the results follow from the assumption that all numbers are finite. If so, their
         content is kept."""
         if name == "_amp_foreach_non_finite_check_and_unscale_":
-            return True  # gradients change, the flag does not
+            return True  # only gradients change, not the flag of overflow
         answer = healthy(name, args, self.of)
         if answer is None or len(results) != 1 or results[0].dtype != self.torch.bool:
             return False
@@ -341,7 +341,7 @@ class TensorContents:
         """Let the router choose the largest scores, and keep their indices."""
         place = _ROUTES[name]
         dim = args[place] if len(args) > place else -1
-        if dim is None:  # of the whole tensor
+        if dim is None:  # the choice is among the whole tensor
             return
         k = args[1] if place == 2 else 1
         with self.unfaked():

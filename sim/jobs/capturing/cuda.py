@@ -123,7 +123,7 @@ def install(
     """
     answers = dict.fromkeys(_NOTHING) | _answers(torch, device, gpus)
     for name, answer in answers.items():
-        for owner in (*_owners(torch), torch.cuda.random):  # their functions call one another
+        for owner in (*_owners(torch), torch.cuda.random):  # their functions call each other
             if hasattr(owner, name):
                 patches.set(owner, name, partial(_answer, answer))
     wide = _capability(device) >= (8, 0)

@@ -193,7 +193,7 @@ def _accelerate(words: Sequence[str], where: str) -> Started:
     except ImportError:
         raise InputError("accelerate", "is not installed", "pip install accelerate") from None
     asked = commands.launch_command_parser().parse_args(list(words[1:]))
-    asked, *_ = commands._validate_launch_command(asked)  # also by its file of defaults
+    asked, *_ = commands._validate_launch_command(asked)  # reads the user's file of defaults, too
     found: dict[str, str] = launching.prepare_multi_gpu_env(asked)
     ours = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     changed = {key: value for key, value in found.items() if os.environ.get(key) != value}

@@ -19,7 +19,7 @@ from sim.config.errors import InputError
 from sim.jobs.capturing.patches import Patches
 from sim.jobs.recorded.recording import Recording
 
-_MOST = 64  # processes at most: pipelines have fewer stages
+_MOST = 64  # the most processes; pipelines have fewer stages
 
 
 class Exchange:
@@ -67,7 +67,7 @@ class _Ranks:
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
-        self.context: Any = get_context("fork")  # a function of a notebook cannot be sent
+        self.context: Any = get_context("fork")  # a notebook's function cannot be pickled and sent
         self.processes: dict[int, Any] = {}
         self.ends: dict[int, Connection] = {}
         self.boxes: defaultdict[tuple[int, int], deque[Any]] = defaultdict(deque)
@@ -103,7 +103,7 @@ class _Ranks:
     def hear(self, rank: int, end: Connection) -> None:
         try:
             kind, peer, thing = end.recv()
-        except (EOFError, ConnectionError):  # ConnectionError: it left messages unread
+        except (EOFError, ConnectionError):  # ConnectionError if it left messages unread
             fault = f"the process of rank {rank} died"
             raise InputError("sim capture", fault, "is there memory for all stages?") from None
         if kind == "done":
@@ -143,7 +143,7 @@ def _run(capture: Capture, rank: int, hub: Connection) -> None:
         hub.send(("done", rank, error))
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads that the script leaves running end, too
+    os._exit(0)  # also ends threads that the script has left running
 
 
 def install_messages(torch: Any, patches: Patches, exchange: Exchange) -> None:

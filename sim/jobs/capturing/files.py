@@ -36,7 +36,7 @@ class Overlay:
         self._own = TemporaryDirectory(prefix="sim-")
         self._folder = os.path.realpath(self._own.name) + os.sep
         self._count = 0
-        self._began = os.stat(self._folder).st_mtime_ns  # by the clock of files
+        self._began = os.stat(self._folder).st_mtime_ns  # by the clock that stamps files
         self.there: dict[str, str | None] = {}
         self._os = SimpleNamespace(**{name: getattr(os, name) for name in (*_ASKED, *_CHANGED)})
         self._opened, self._linked, self._rmtree = builtins.open, os.symlink, shutil.rmtree
@@ -175,7 +175,7 @@ class Overlay:
     def _rmdir(self, path: Any, **_: Any) -> None:
         if self._listdir(path):
             raise OSError(ENOTEMPTY, os.strerror(ENOTEMPTY), path)
-        if self._os.listdir(path):  # files of before, which the script has removed
+        if self._os.listdir(path):  # only files that the script has removed are left
             self.there[absolute(path)] = None
         else:
             self._os.rmdir(path)

@@ -31,7 +31,7 @@ class Row:
     stream: int
     line: int
     phase: Phase
-    passed: int  # changes of phase before it
+    passed: int  # how many changes of phase came before it
     again: bool
 
 
@@ -69,12 +69,12 @@ class Log:
     memory: list[Row] = field(default_factory=list)
     parts: dict[int, int] = field(default_factory=dict)  # by block, if its part is known
     began: bool = False
-    views: int = 0  # since the last kernel
+    views: int = 0  # views made since the last kernel
     over: bool = False  # the step has ended; nothing more is recorded
     samples: int = 0  # that loaders have handed out
     batches: int = 0  # that loaders have handed out
     backwards: int = 0  # backward passes
-    products: Counter[str] = field(default_factory=Counter)  # by phase; "aside" without a gradient
+    products: Counter[str] = field(default_factory=Counter)  # by phase; "aside": no gradient
     waits: set[int] = field(default_factory=set)  # lines at which the host waits for the device
     places: dict[str, str] = field(default_factory=dict)  # as `Recording.places`
     where: Callable[[], str] = lambda: ""  # the script's present line, or ""
@@ -205,7 +205,7 @@ class Log:
             self._row(block[2], size, self.stream(stream), line, again)
 
     def _row(self, block: int, size: int, stream: int, line: int, again: bool = False) -> None:
-        if self.over:  # memory that a script frees as it ends was held in the step
+        if self.over:  # a script frees memory as it ends, but held it in the step
             return
         if self.phase != self._last:
             self._last, self._passed = self.phase, self._passed + 1

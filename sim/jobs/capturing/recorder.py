@@ -302,11 +302,11 @@ class Recorder:
     def _called(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Run a collective or a message to a peer, and record it if its tensors are on the
         device."""
-        if name == "wait_tensor":  # its shape kernel would copy
+        if name == "wait_tensor":  # torch's own kernel for shapes would copy the tensor
             mark = self.log.results.pop(id(args[0].untyped_storage()), 0)
             self.log.add("done", self.streams.current, mark=mark)
             return args[0]
-        if name == "_wrap_tensor_autograd":  # its shape kernel would wrap a tensor of its own
+        if name == "_wrap_tensor_autograd":  # torch's kernel for shapes would wrap another tensor
             return self.later(args[0])
         out, line = self._answered(func, name, args, kwargs), self._line()
         outs = self._on_device(out)

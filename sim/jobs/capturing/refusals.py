@@ -61,7 +61,7 @@ _CHECKS = tuple(
     for part in ("__init__.py", "_meta_registrations.py", "_refs/", "_prims/", "_prims_common/",
                  "_decomp/", "_subclasses/fake_impls.py", "_ops.py")
 )  # fmt: skip
-_REFUSED = {"RuntimeError", "ValueError", "IndexError", "TypeError"}  # errors of such a check
+_REFUSED = {"RuntimeError", "ValueError", "IndexError", "TypeError"}  # errors of these checks
 _OF_DEVICES = "FakeTensorDeviceMismatchError"  # the error of a check of devices
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-_UNTOLD, _VIEW = object(), object()  # no answer is known; the result is a view
+_UNTOLD, _VIEW = object(), object()  # answers: unknown; the result is a view
 # Operators whose results share memory with an argument, though torch does not call them views.
 _SHARES = ("_unsafe_view",)
 
@@ -73,7 +73,7 @@ class ResultCache:
                 told = told and value.fake_mode is self.mode and value.constant is None
                 key += (value.dtype, value.shape, value.stride(), value.fake_device)
             elif kind in self._plain:
-                key += (kind, value)  # 1 equals 1.0 and True
+                key += (kind, value)  # the type, since 1 equals 1.0 and True
             elif isinstance(value, list | tuple):
                 key += (list, len(value))
                 told = self._told(key, value, given) and told
@@ -92,7 +92,7 @@ class ResultCache:
         if asked is not None and func.namespace == "aten":
             given: list[Any] = []
             again = self.asked(func, args, kwargs, given)
-            if again == asked and self._lasts(func, given):  # otherwise it has changed a shape
+            if again == asked and self._lasts(func, given):  # else it has changed a shape
                 answer = self._answer(func, out, args, kwargs, given)
                 if answer is not _UNTOLD:
                     self._answers[asked] = answer

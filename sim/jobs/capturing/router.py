@@ -13,7 +13,7 @@ from sim.config.errors import InputError
 from sim.config.schema import validate
 from sim.model.experts.routing import Routing, shares
 
-_LAWS = {"zipf": "exponent", "dirichlet": "alpha"}  # with the parameter that a text may set
+_LAWS = {"zipf": "exponent", "dirichlet": "alpha"}  # laws with the parameter that a text may set
 _MOST = 4096  # experts; a top-k over more scores does not choose experts
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from sim.config.errors import InputError
 from sim.jobs.capturing.patches import Patches
 
-_VERSION = "2.8.3"  # of flash-attn, whose signatures these are
+_VERSION = "2.8.3"  # the version of flash-attn with these signatures
 
 
 def install(torch: Any, patches: Patches, note: Callable[[str], int]) -> None:

@@ -27,9 +27,9 @@ from sim.program.schedule import Kind
 
 _MOST_PASSES = 1024  # backward passes of a script that has no optimizer
 _MOST_STEPS = 5  # the most steps that are compared
-_MOST_TURNS = 8  # updates within which every optimizer steps
+_MOST_TURNS = 8  # in so many updates, every optimizer steps at least once
 _UNENDED = "use a torch.optim.Optimizer, or call sim.step() after each step"
-ASIDE = "parts without a gradient"  # begins the keys of products through which no gradient flows
+ASIDE = "parts without a gradient"  # keys of products through which no gradient flows begin so
 
 
 class Enough(BaseException):
@@ -101,7 +101,7 @@ class StepCounter:
                 self.log.optimizer_begins()
             self._depth += 1
             self._optimizers[id(optimizer)] = optimizer
-            self._turns.add(id(optimizer))  # also of an optimizer within another
+            self._turns.add(id(optimizer))  # also if it steps within another optimizer
 
         def ended(optimizer: Any, *_: Any) -> None:
             self._depth -= 1
@@ -200,7 +200,7 @@ class StepCounter:
         enough = not first and self._enough()
         if enough or len(self._steps) == 2:
             weights = self.weights()
-            for note in forgotten(weights):  # while the model exists
+            for note in forgotten(weights):  # called here, because the model may be gone later
                 log.notes.number(note)
             self.parameters = of_model(weights) or self.parameters
         if enough:

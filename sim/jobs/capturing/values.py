@@ -20,8 +20,8 @@ from sim.jobs.capturing.patches import Patches
 # for the line, less is enough: `_SOON_ASKED` decisions and `_OPERATORS` operators (minutes of the
 # host) without an update or a backward pass.
 _MOST_ASKED, _SOON_ASKED, _OPERATORS = 20_000, 50, 250_000
-_SEVERAL = 4  # decisions of a line before progress messages name it
-_NAMED = 8  # lines of a message
+_SEVERAL = 4  # progress messages name a line after so many decisions
+_NAMED = 8  # the most lines that a message names
 # Results of comparing a tensor with itself, of comparing it with infinity, and of tests.
 _ITSELF = {"eq": True, "ge": True, "le": True, "ne": False, "gt": False, "lt": False}
 _INFINITY = {"eq": False, "ne": True}
@@ -143,7 +143,7 @@ class UnknownValues:
         number = 1.0 if given is None or isinstance(given, bool) else given
         if dtype.is_floating_point:
             return number
-        if not float(number).is_integer():  # neither is an infinity
+        if not float(number).is_integer():  # true for infinities, too
             fault = "a whole number is read there"
             whole = round(number) if isfinite(number) else 1
             raise InputError(f"--value {place}={number:g}", fault, f"--value {place}={whole}")

@@ -132,7 +132,7 @@ class Batch:
             Pages(window, size * block, block)
             for window, size in zip(speed.windows, speed.window_bytes, strict=True)
         )
-        self._most = speed.engine.sequences * speed.layout.dp  # sequences
+        self._most = speed.engine.sequences * speed.layout.dp  # the most sequences
         self.cache = Cache(speed.room, tuple(pages), speed.state_bytes)
         self.prefixes = Prefixes(self.cache)
 

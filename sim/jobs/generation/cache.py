@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-_LITTLE = 1e-9  # of a block: tolerance for the rounding of sums of bytes
+_LITTLE = 1e-9  # share of a block that sums of bytes may be off by rounding
 
 
 @dataclass(slots=True, eq=False)
@@ -26,8 +26,8 @@ class Pages:
     growing: int = 0
     read: int = 0
     residues: list[int] = field(default_factory=list)
-    full: list[tuple[int, int]] = field(default_factory=list)  # step of saturation, residue
-    gone: dict[tuple[int, int], int] = field(default_factory=dict)  # of `full`: removed before
+    full: list[tuple[int, int]] = field(default_factory=list)  # step of a full window, residue
+    gone: dict[tuple[int, int], int] = field(default_factory=dict)  # how many of `full` left before
 
     def __post_init__(self) -> None:
         self.residues = [0] * self.block

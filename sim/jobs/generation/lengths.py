@@ -25,7 +25,7 @@ from sim.variability.laws import Floats, generator
 
 Positive = Annotated[float, Gt(0)]
 _NORMAL = NormalDist()
-_BLOCK, _DRAWS = 256, 1 << 17  # most prompts, and most answers, whose numbers are drawn at once
+_BLOCK, _DRAWS = 256, 1 << 17  # the most prompts, and answers, that are drawn at once
 _LEAST = 1e-12  # the least cumulative share of a draw
 
 

@@ -90,7 +90,7 @@ def _found(active: Floats, link: NDArray[np.int64], room: Floats) -> Floats:
     factors = np.log(1.0 + active[:, None] * (turns - 1.0))
     first = np.diff(link, prepend=-1) > 0
     others = np.add.reduceat(factors, np.flatnonzero(first))[np.cumsum(first) - 1] - factors
-    chance = np.fft.fft(np.exp(others)).real / most  # of 0, 1, 2, ... other guests
+    chance = np.fft.fft(np.exp(others)).real / most  # the chances of 0, 1, 2, ... other guests
     found: Floats = (chance * np.minimum(room[:, None] / np.arange(1, most + 1), 1.0)).sum(axis=1)
     return found
 

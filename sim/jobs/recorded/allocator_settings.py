@@ -7,7 +7,7 @@ from math import inf
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
-VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the second up to torch 2.8
+VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch up to 2.8 reads the second
 MIB = 1 << 20
 # These options change when memory is pinned, freed or requested, but not how much is reserved.
 # Garbage is collected early only if a process has a limited fraction of the memory.

@@ -25,7 +25,7 @@ from sim.results.result import Result
 from sim.scenario.settings import flat
 from sim.uncertainty.evidence import Campaign, evidence
 
-_LINES = 3  # lines of the script that a warning names: those that hold most at the peak
+_LINES = 3  # how many lines a warning names: the lines that hold most at the peak
 
 
 def report(

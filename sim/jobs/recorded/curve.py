@@ -36,7 +36,7 @@ def curve(
     joined = [*(in_a_row(use for _, _, use in row) for row in rows), NOTHING]  # to the step's end
     step = levels(memory.before_step(), joined, np.arange(len(joined)))
     starts = np.array([*(begin for (_, begin, _), *_ in rows), record.end])
-    fuller = [use.highest > max(use.left, 0.0) for use in joined]  # higher than before and after
+    fuller = [use.highest > max(use.left, 0.0) for use in joined]  # more than before and after
     return drawn(stage, step, starts, np.where(fuller, record.end, starts))
 
 

@@ -20,8 +20,8 @@ from sim.jobs.recorded.trace_nodes import is_trace
 SUFFIXES = (".json", ".gz")
 _REMEDY = "record it again with `sim capture`"
 _LARGEST = 1 << 50  # elements of a tensor
-_OF_OBJECT, _OF_VALUE = 3e-5, 4e-6  # s, on one core
-_HELD, _HELD_OF_VALUE = 1000.0, 50.0  # bytes
+_OF_OBJECT, _OF_VALUE = 3e-5, 4e-6  # s of one core, for each object and for each value
+_HELD, _HELD_OF_VALUE = 1000.0, 50.0  # bytes of memory, for each object and for each value
 _SHOWN = 40  # characters of a text that is refused
 
 

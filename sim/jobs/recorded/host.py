@@ -13,7 +13,7 @@ from sim.jobs.recorded.kernels import kernel_of, short_name, tensors_of_a_list
 from sim.jobs.recorded.recording import Event, Operator, Recording
 from sim.model.kernels import Kernel, OperatorClass
 
-_NAMED = 3  # operators without a measured time that an answer names
+_NAMED = 3  # how many operators without a measured time an answer names
 
 Measured = Mapping[tuple[str, Phase], OperatorTime]
 

@@ -211,7 +211,7 @@ def _convolution(operator: Operator, name: str) -> Gemm | MemoryBound:
         result, image, weight = operator.inputs[:3]
     else:
         (image, weight), result = operator.inputs[:2], operator.outputs[0]
-    larger = prod(result.shape[2:]) > prod(image.shape[2:])  # used if there is no flag
+    larger = prod(result.shape[2:]) > prod(image.shape[2:])  # decides without the flag
     if operator.flags.get("transposed", larger):  # the reverse of a convolution
         result, image = image, result
     mask = operator.flags.get("output_mask", (False, True))[:2] if backward else ()

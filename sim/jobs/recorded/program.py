@@ -117,7 +117,7 @@ class _Writer:
         self.main = main_stream(recording)
         self.waited = {event.mark for event in recording.events if event.kind in ("wait", "sync")}
         self.done: list[Operation] = []
-        self.passes: list[Action | None] = []  # of the operations in `done`
+        self.passes: list[Action | None] = []  # the pass of each operation in `done`
         self.now: Action | None = None  # the pass of the present event
         self.graph = 0  # the CUDA graph of the previous event
         self.hosts: list[float] = []  # seconds for each event

@@ -11,7 +11,7 @@ from sim.hardware.kernels.dispatch import Phase
 from sim.program.schedule import Action, Kind
 
 VERSION = 4
-VERSIONS = (1, 2, 3, VERSION)  # 1 had no passes, 2 no `record_stream`, 3 no `places`
+VERSIONS = (1, 2, 3, VERSION)  # version 1 had no passes, 2 no `record_stream`, 3 no `places`
 
 EventKind = Literal["kernel", "collective", "send", "recv", "done", "record", "wait", "sync"]
 Index = Annotated[int, Ge(0)]

@@ -26,8 +26,8 @@ from sim.jobs.recorded.recording import (
 
 STATES = ("parameters", "gradients", "optimizer")
 _WIDEST = {"parameters": 4.0, "optimizer": 8.0}  # bytes of a parameter: fp32, Adam's two moments
-_PADDED = 1.5  # times its share that a rank may hold: torch rounds shares up to whole rows
-_SMALL = 1 << 20  # bytes of gathered tensors whose readers' kernels hardly count
+_PADDED = 1.5  # a rank may hold so many times its share: torch rounds up to whole rows
+_SMALL = 1 << 20  # bytes; kernels that read smaller gathered tensors hardly count
 
 
 def scaled(recordings: Sequence[Recording], world: int) -> tuple[Recording, ...]:

@@ -49,7 +49,7 @@ def moves(setup: Recorded) -> Iterator[Suggestion]:
         change, samples = _told(setup, gpus, shard, times), times * gpus / now
         made = partial(_moved, gpus=gpus, shard=shard, times=times)
         yield Suggestion(line="", change=change, why="", samples=samples, made=made)
-    if _samples(setup) is None:  # playing this move raises an error that gives the reason
+    if _samples(setup) is None:  # this move is kept: its error gives the reason
         change, times = f"{now:,} GPUs, other batches", _BATCHES[-1]
         made = partial(_moved, gpus=now, shard=0, times=times)
         yield Suggestion(line="", change=change, why="", samples=times, made=made)

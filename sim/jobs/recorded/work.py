@@ -132,7 +132,7 @@ def _of_losses(losses: list[tuple[Shape, int, int]], rows: Mapping[Shape, int]) 
                 samples += count // part * prod(shape[:-1])
                 break
         else:
-            if labels in rows and classes >= rows[labels]:  # packed
+            if labels in rows and classes >= rows[labels]:  # sequences are packed into a row
                 samples, tokens = samples + often, tokens + count
             elif not sequences:
                 samples += often * labels[0]

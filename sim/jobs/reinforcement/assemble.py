@@ -13,7 +13,7 @@ from sim.jobs.reinforcement.setup import ReinforcementSetup
 from sim.program.causes import Cause
 from sim.results.answer import Inputs, said_of
 
-_TAIL = 0.9  # of a step's answers; the last answers beyond this share are its tail
+_TAIL = 0.9  # share of a step's answers; the answers that end later are its tail
 
 
 def outcome(setup: ReinforcementSetup, loop: Loop) -> ReinforcementAnswer:

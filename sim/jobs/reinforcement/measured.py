@@ -13,8 +13,8 @@ from typing import Any
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
-_SIGMA = 0.6  # of the logarithm of lengths; assumed
-_CORRELATION = 0.5  # of the lengths of the answers to a prompt; assumed
+_SIGMA = 0.6  # standard deviation of the logarithm of lengths; assumed
+_CORRELATION = 0.5  # correlation of the lengths of a prompt's answers; assumed
 _PROMPT = 130  # tokens; assumed: problems in words with their template
 _STEPS = 3  # figures are means of this many steps
 
@@ -168,7 +168,7 @@ _VERL_PLACES = 16  # prompts of each server (fully_async_rollouter.py, max_concu
 _VERL_COLOCATED = {"generation": ("generation", "weights to servers", "sleep and wake")}
 _VERL_WAITS = {"generation": ("generation", "reward")}
 _VERL_SEQUENCES = 1024  # max_num_seqs, verl/trainer/config/rollout/rollout.yaml at that time
-_VERL_PROMPTS = 512  # of a step: total_rollout_steps = 512 * 400 for 400 steps
+_VERL_PROMPTS = 512  # prompts of a step: total_rollout_steps = 512 * 400 for 400 steps
 _OF_VERL = {
     "Qwen2.5-Math-7B": "qwen2.5-7b",
     "Qwen3-30B-A3B-Base": "qwen3-30b-a3b",

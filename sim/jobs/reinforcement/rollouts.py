@@ -57,7 +57,7 @@ class Rollouts:
         self._begun = 0
         self._count = 0  # answers on servers now
         self._thinning, self._changes = 1, 0
-        self.levels: list[tuple[float, int]] = []  # answers on servers from a moment on
+        self.levels: list[tuple[float, int]] = []  # (moment, answers on servers from then on)
 
     # --- Groups -----------------------------------------------------------------------------------
 

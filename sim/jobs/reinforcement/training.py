@@ -217,7 +217,7 @@ class Training:
         divided = plan.size("cp") * plan.size("ulysses")
         pieces = max(1, round(tokens / self.answer))
         shape, microbatch = {"seq": _multiple(tokens, 2 * plan.tp * divided)}, plan.microbatch
-        if pieces > 1 and divided > 1:  # sequences, as rows of several answers are not divided
+        if pieces > 1 and divided > 1:  # play sequences: rows of several answers are not divided
             shape = {"seq": _multiple(tokens // pieces, 2 * plan.tp * divided)}
             microbatch *= pieces
         elif pieces > 1:
@@ -230,7 +230,7 @@ class Training:
             plan=replace(
                 plan,
                 microbatch=microbatch,
-                global_batch=count * microbatch * max(self.replicas, 1),  # 0 are refused
+                global_batch=count * microbatch * max(self.replicas, 1),  # 0 is refused later
             ),
             stragglers=self.stragglers,
         )

@@ -15,7 +15,7 @@ from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import WorkerPool
 
-_LONG = 1 << 20  # steps drawn, at most, for a worker that runs until a time limit
+_LONG = 1 << 20  # the most steps that are drawn for a worker with a time limit
 
 
 def run(setup: SharingSetup, *, samples: float | None = None) -> WorkerPool:

@@ -25,7 +25,7 @@ def server_shares(
         if plan.shards > len(workers):
             fault = f"shards = {plan.shards} colocated with {len(workers)} workers"
             raise InputError(where, fault, f"set shards to at most {len(workers)}")
-        places = (i * len(workers) // plan.shards for i in range(plan.shards))  # on all nodes
+        places = (i * len(workers) // plan.shards for i in range(plan.shards))  # over all nodes
         hosts = tuple(workers[place] for place in places)
         return dict.fromkeys(hosts, 1.0 / len(hosts)), whole_nodes(used, gpus_per_node)
     first = -(-used // gpus_per_node)

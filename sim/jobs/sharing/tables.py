@@ -10,7 +10,7 @@ from sim.jobs.sharing.learning.optimizers import Rule, Schedule
 from sim.variability.laws import LAWS, SlowdownLaw
 
 TASKS = ("none", "quadratic", "logistic", "perceptron", "digits", "residual", "characters")
-Count = Annotated[int, Ge(1), Le(1_000_000)]  # a simulation of more would not come to an end
+Count = Annotated[int, Ge(1), Le(1_000_000)]  # with a larger number a simulation would not end
 Natural = Annotated[int, Ge(0)]
 Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]

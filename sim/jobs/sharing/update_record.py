@@ -11,7 +11,7 @@ import numpy as np
 from sim.engine.live_cluster import LiveCluster
 from sim.jobs.sharing.learning.task import LearningTask, Vector, accuracy
 
-_POINTS = 200  # of the loss curve, at least, in a run that is long enough
+_POINTS = 200  # the least points of the loss curve, in a run that is long enough
 _LARGE = 100_000  # weights; smaller tasks keep the weights of all points (8 B each, 400 points)
 
 
@@ -66,7 +66,7 @@ class UpdateRecord:
         self.updates = 0
         self.samples = 0.0
         self.dropped = 0
-        self.lost = 0  # applied, but gone with a server
+        self.lost = 0  # updates that were applied, but lost with a server
         self.staleness: Counter[int] = Counter()
         self._points: list[CurvePoint | Callable[[], CurvePoint]] = []
         self.last = 0.0

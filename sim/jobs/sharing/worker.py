@@ -91,18 +91,18 @@ class Worker:
         self.memory_bandwidth = workload.memory or memory_bandwidth
         self.optimizer = optimizer
         self.weights: Vector = task.start.copy()
-        self.fetched = self.weights  # from servers or a peer, last
+        self.fetched = self.weights  # the weights last fetched from servers or a peer
         self.state = optimizer.start(self.weights.size)
         self.error: Vector = np.zeros_like(self.weights)
         self.push_weight = 1.0
         gpus = len(endpoint.gpus) if workload.in_pieces else 1
-        self.elements = workload.parameters / gpus  # that each of its GPUs encodes and decodes
+        self.elements = workload.parameters / gpus  # each of its GPUs encodes so many
         self.message = self.message_of(workload.whole)  # bytes of an update on the wire
         self.version = 0
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
         self._activity: tuple[Cause, float, Event] | None = None  # cause, begin (s), end
-        self.part: Process | None = None  # of its process, the last that was called
+        self.part: Process | None = None  # the part of its process called last
         self.ended = 0.0
         self.lost = False
 

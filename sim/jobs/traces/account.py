@@ -40,7 +40,9 @@ def account(record: Record, role: int, begin: float, end: float) -> dict[str, fl
     waited = _length(computed + sent + late + on_host) - busy
     waited += _host_waits(computed + sent + late + on_host, host, begin, end)
     seconds = (compute, with_sent - compute, busy - with_sent, waited, end - begin - busy - waited)
-    found = {why: max(each, 0.0) for why, each in zip(REASONS, seconds, strict=True)}  # rounding
+    found = {
+        why: max(each, 0.0) for why, each in zip(REASONS, seconds, strict=True)
+    }  # rounding errors
     return found | {"overlapped communication": _length(sent) - found["exposed communication"]}
 
 

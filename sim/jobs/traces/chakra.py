@@ -17,7 +17,7 @@ from sim.jobs.traces.chakra_format import COLLECTIVES, Node
 from sim.jobs.traces.rank_trace import Collective, Kernel, RankTrace
 
 SUFFIX = ".et"
-GROUPS = "groups.json"  # beside the traces, the members of process groups
+GROUPS = "groups.json"  # a file beside the traces, with the members of process groups
 
 _KINDS = {number: kind for kind, number in COLLECTIVES.items()}
 

@@ -33,7 +33,7 @@ COLLECTIVES = {
     "reduce_scatter": 7,
 }
 _VERSION = "0.0.4"
-BESIDE = "kernels_beside"  # s, of a collective: our own attribute, which other readers ignore
+BESIDE = "kernels_beside"  # s of kernels beside a collective; only `sim` reads this attribute
 _VALUES = ("int64_val", "int32_val", "uint64_val", "uint32_val", "bool_val", "string_val",
            "double_val", "float_val")  # fmt: skip
 

@@ -22,12 +22,12 @@ Event = Mapping[str, Any]
 CALLS = ("cuda_runtime", "cuda_driver")  # categories of the host's calls of the device
 
 _AROUND = ("nccl:", "record_param_comms", "c10d::")
-_NESTED = 8  # the most of these operators that are nested
+_NESTED = 8  # the most operators of collectives inside one another
 _KNOWN = (
     *("Collective name", "In msg nelems", "Out msg nelems", "dtype"),
     *("Group size", "Process Group Name", "Process Group Ranks"),
 )
-_TYPES = {  # names of torch and NCCL, by name in `sim` and bytes
+_TYPES = {  # names in torch and NCCL, by the name in `sim` and the bytes
     ("fp32", 4): ("float",),
     ("bf16", 2): ("bfloat16", "c10::bfloat16"),
     ("fp16", 2): ("half", "c10::half"),

@@ -31,7 +31,7 @@ _COUNTS = (
     *("wait_on_cuda_event_record_corr_id", "rank", "world_size", "pg_size"),
 )
 
-_CATEGORIES = {  # their names in torch 1.8 and 1.9, and since
+_CATEGORIES = {  # names of categories in torch 1.8 and 1.9: the names since then
     "Operator": "cpu_op",
     "Runtime": "cuda_runtime",
     "Kernel": "kernel",

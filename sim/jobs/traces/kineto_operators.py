@@ -232,7 +232,7 @@ def elementwise(event: Event) -> MemoryBound | None:
         return None
     result = replace(max(tensors, key=lambda each: prod(each.shape)), elements=-1)
     read = sum(tensor.bytes for tensor in tensors)
-    if plain in _WRITES:  # an operand is the result
+    if plain in _WRITES:  # the operator writes its result into an operand
         return MemoryBound(name=name, bytes=read)
     return MemoryBound(name=name, bytes=read + result.bytes)
 

@@ -45,7 +45,7 @@ class Collective:
     nodes: int = 1
     members: tuple[int, ...] = ()
     lacks: str = ""
-    beside: float = 0.0  # s of kernels beside it, where the trace says so
+    beside: float = 0.0  # s of kernels beside it, if the trace says so
     route: Route | None = None
 
 

@@ -38,9 +38,7 @@ _EXPERTS = re.compile(  # kernels of DeepEP that exchange tokens, or wait for al
     r"\b(?:deep_ep|dpsk::ep)::((?:inter|intra)node\w*::\w*(?:dispatch|combine|notify|barrier)\w*)"
 )
 
-_QUEUE = (
-    1000  # launches that CUDA takes before it waits: 1022 to 1024 where hosts were seen to wait
-)
+_QUEUE = 1000  # launches that CUDA queues before it waits; hosts were seen to wait at 1022 to 1024
 _MANY = 10  # kernels; the median of fewer delays is not taken as the device's usual delay
 _LONGEST_DELAY = 30e-6  # s; launches on an MI300X take up to 25 us
 
@@ -203,7 +201,7 @@ def _uncalled(steps: ProfiledSteps, n: int) -> bool:
 
 
 def _removed(steps: ProfiledSteps, n: int) -> bool:
-    if n in steps.begun:  # by the call of torch.distributed before it
+    if n in steps.begun:  # removed if the call of torch.distributed before it is
         before = bisect_right(steps.asked, steps.found[n]["ts"])
         return before > 0 and steps.asked[before - 1] in steps.removed
     launch = steps.launch[n]

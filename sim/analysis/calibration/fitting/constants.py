@@ -9,7 +9,7 @@ from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollec
 from sim.config.optional import needed
 from sim.scenario.settings import changed
 
-FREE = 60.0  # a bound of logarithms that no constant reaches
+FREE = 60.0  # a bound for logarithms of constants, which none reaches
 
 
 def minimised(
@@ -46,7 +46,7 @@ def minimised(
 Tree = dict[str, Any]  # constants as nested tables, in SI
 Predict = Callable[[MeasuredCollective], float]  # seconds
 
-LARGE = 64 * 1024  # bytes; messages of training are larger, and smaller ones have half the weight
+LARGE = 64 * 1024  # bytes; training sends larger messages, so smaller messages have half the weight
 PULL = 0.03  # error of the logarithm, added if a constant is a factor of e away from its start
 
 

@@ -103,7 +103,7 @@ def _attention_rates(device: Device, measurements: Sequence[Measurement]) -> dic
     return {generation: tables for generation, tables in rates.items() if len(tables) == 2}
 
 
-_FIRST = AttentionRates(forward={128: 0.4}, backward={128: 0.3})  # if the file has none
+_FIRST = AttentionRates(forward={128: 0.4}, backward={128: 0.3})  # if the file has no rates
 
 
 def _shares(

@@ -29,7 +29,7 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.jobs.traces.operation_times import OperationTime
 
-_LEAST = 4  # sizes that a kind of call needs to be fitted
+_LEAST = 4  # a kind of call is fitted if so many sizes were measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ HEAD = (
     "# Measured by `sim calibrate collectives`, fitted to every other size; readings in the CSV.\n"
 )
 
-_SHARED = "shared"  # the key, in the provenance, of measurements without several GPUs
+_SHARED = "shared"  # this key of the provenance says that ranks shared a GPU
 _RATES = ("near", "far")
 _SIZES = ("half", "cache")
 _TIMES = ("launch", "time", "message", "overhead", "nvls_hop", "ll", "ll128", "simple")

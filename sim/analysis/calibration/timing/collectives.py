@@ -90,7 +90,7 @@ def _nothing() -> None:
 Backend = Literal["gloo", "nccl"]
 Told = TypeVar("Told")
 
-PASSES = {"quick": 3, "full": 8}  # passes over all cases, as a machine's speed drifts
+PASSES = {"quick": 3, "full": 8}  # passes over all cases; several, as a machine's speed drifts
 _SHARE = 0.25  # share of the free memory that buffers may fill
 
 
@@ -135,7 +135,7 @@ def _run(ranks: int, device: str, *arguments: Any) -> None:
             process_group.run(_on_rank, ranks, *arguments, device=device, threads=1)
         else:
             _alone("nccl" if device == "cuda" else "gloo", *arguments)
-    except RuntimeError as error:  # under torchrun the death of a peer appears as one
+    except RuntimeError as error:  # under torchrun a peer's death raises it
         rank = f"rank {process_group.own_rank()}"
         raise InputError(rank, process_group.one_line(error), "what was measured is kept") from None
 

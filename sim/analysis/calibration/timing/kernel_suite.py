@@ -78,7 +78,7 @@ def kernel_cases(device: str, suite: Suite = "quick", seed: int = 0) -> list[Ker
     sizes, random = SIZES[device, suite], np.random.default_rng(seed)
     shaped: list[Kernel] = []
     for number, precision in enumerate(sizes.precisions):
-        share = 1 if number == 0 else 3  # the first precision is what models train in
+        share = 1 if number == 0 else 3  # models train in the first precision
         shaped += _products(sizes, precision, sizes.products // share, random)
         if precision != "fp8" and (device == "cuda" or precision == "fp32"):
             shaped += _attentions(device, sizes, precision, sizes.attentions // share, random)

@@ -91,7 +91,7 @@ def _measured(
         timing = clock.time(calls)
     except (RuntimeError, MemoryError) as error:  # torch's OutOfMemoryError is a RuntimeError
         failed = _first_line(error)
-    if failed:  # the error is gone, and with it the references to the inputs
+    if failed:  # outside of `except`, so the error no longer holds the inputs
         note(f"left out {description(kernel)}: {failed}")
         _empty_cache(clock.device)
         return None

@@ -106,7 +106,7 @@ _OF_A_SEQUENCE = (
 )
 _OF_THE_REST = (
     Choice(name="pp", possible=_stages, take=_with_stages),
-    Choice(name="dp", possible=lambda space, plan: filter(None, [plan.dp])),  # what is left
+    Choice(name="dp", possible=lambda space, plan: filter(None, [plan.dp])),  # all remaining ranks
     Choice(name="ep", possible=_experts, usual=_usual_experts),
     Choice(name="etp", possible=_expert_tensor, usual=lambda space, plan, etp: etp == 1),
 )

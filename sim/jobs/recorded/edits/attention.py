@@ -20,7 +20,7 @@ from sim.jobs.recorded.recording import Event, Operator, Recording, Tensor
 from sim.jobs.recorded.setup import Recorded
 from sim.model.kernels import MemoryBound
 
-_SIDES = {"_softmax": 1, "_softmax_backward_data": 2}  # products before it, and as many after it
+_SIDES = {"_softmax": 1, "_softmax_backward_data": 2}  # products before it; as many follow
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _found(
             inner.append(row[place])
             masked |= plane in sizes
             if not sizes <= {size, plane, 1}:
-                return None  # a mask of each sample, or a bias of each head
+                return None  # it depends on samples or heads, so it is no mask of positions
         elif within and max(sizes, default=0) != plane and not sizes <= moved:
             return None
     flags = {"is_causal": masked and scores[-1] == scores[-2]}
@@ -165,7 +165,7 @@ def _operator(products: Sequence[Operator], scores: Sequence[int]) -> Operator |
     into = [one for one in first if prod(one.outputs[0].shape) == size]
     if not into or not all(any(prod(t.shape) == size for t in one.inputs) for one in last):
         return None
-    inner = into[0].inputs[0].shape[-1]  # of q k^T, or backward of the gradient times v^T
+    inner = into[0].inputs[0].shape[-1]  # the depth of q k^T; in a backward pass of gradient x v^T
     outer = min(last[0].outputs[0].shape[-2:])
     head, value = (outer, inner) if backward else (inner, outer)
     batch = tuple(scores[:-2]) if len(scores) == 4 else (1, prod(scores[:-2]))

@@ -133,7 +133,7 @@ def _loop(operator: Operator) -> int:
         return 0
     if operator.name.startswith("inductor.") or any(part in name for part in _ALONE):
         return 0
-    if name.endswith("_"):  # in place: sums and buckets of gradients, which compilers do not see
+    if name.endswith("_"):  # in-place sums and buckets of gradients; compilers do not see them
         return 0
     if name == "_to_copy" and not operator.inputs:  # a copy from the host
         return 0

@@ -63,7 +63,7 @@ def kept(recording: Recording, axes: Axes, share: float) -> Recording:
         replace(row, event=moved[row.block]) if row.bytes > 0 and row.block in moved else row
         for row in recording.memory
     ]
-    rows.sort(key=lambda row: row.event)  # stable: a block is allocated before it is freed
+    rows.sort(key=lambda row: row.event)  # a stable sort: allocations stay before frees
     return rewritten(recording, new, dropped_blocks=frozenset(dropped), memory=rows)
 
 

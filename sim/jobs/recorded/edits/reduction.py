@@ -99,7 +99,7 @@ def without_early(recording: Recording, axes: Axes) -> Recording:
     sums = dict[int, Operator]()
     for number in scattered:
         place = _before(recording, number, "chunk_cat")
-        if place is not None:  # the kernel that fills the scatter; now it adds whole gradients
+        if place is not None:  # this kernel filled the scatter's input; now it adds whole gradients
             sums[place] = _summed(recording, place)
             event = recording.events[place]
             new[place] = (replace(event, operator=len(recording.operators) + len(sums) - 1),)

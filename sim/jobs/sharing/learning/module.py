@@ -16,7 +16,7 @@ from sim.config.errors import InputError
 from sim.jobs.sharing.learning.deferred import Gradient, GradientBatch
 from sim.jobs.sharing.learning.task import Rows, Vector, drawn_rows
 
-_AT_ONCE = 64  # gradients; more of them do not fit the caches of a core
+_AT_ONCE = 64  # gradients computed together; more would not fit a core's caches
 
 
 class Module:

@@ -152,7 +152,7 @@ def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
     """
     calendar = plan.calendar
     pieces = [Piece(pool, number, plan.fragments) for number in range(plan.fragments)]
-    at_once = plan.fragments == 1 and not plan.overlap  # includes the sites' average
+    at_once = plan.fragments == 1 and not plan.overlap  # includes the average of sites
     sites = [_site(pool, rank, plan.site) for rank in range(0, len(pool.workers), plan.site)]
 
     def train(worker: Worker) -> Process:
