@@ -33,7 +33,7 @@ _OF_RUN = 0.05  # the least seconds of a run, on one core
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seeds(Answer):
-    """Runs of seeds `seed`, `seed` + 1, ...; none keeps its timeline.
+    """Runs of seeds `seed`, `seed` + 1, ... No run keeps its timeline.
 
     `drawn` has names as keys: `time`, `samples_per_second`, and where something is learnt `loss`,
     `accuracy` and `time_to_target`. For each name it has the value of each run (`runs`), their

@@ -14,7 +14,8 @@ CLOSE = 0.05  # share of the first step; a change predicted to within this share
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A row of a study against its first row, `before`: the fraction by which the step grew."""
+    """The change from the first row of a study (`before`) to another row: the fraction by which the
+    step grew."""
 
     study: str
     before: str

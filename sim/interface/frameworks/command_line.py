@@ -16,8 +16,8 @@ _ARGUMENTS = re.compile(r"\$\{?\w*(arg|opt|flag|extra|param|override)", re.I)
 
 
 def parsed(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the words that follow each `--argument` of a text; a repeated argument has its last
-    words.
+    """Return the words that follow each `--argument` of a text. If an argument is repeated, its
+    last occurrence counts.
 
     Variables of the script are replaced by their values. A variable that the script never sets
     keeps its name, so a message can name it if a number is needed. Raises `InputError` if the

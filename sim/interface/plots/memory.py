@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _GIB = 2.0**30
 _GREY = "0.4"
-# A part has the same colour in all pictures: a colour of Okabe and Ito, or a shade for its kin.
+# A part has the same colour in all pictures: a colour of Okabe and Ito, or a shade of the colour of
+# a related part.
 COLOURS = {
     "weights": "#0072b2",
     "gathered weights": "#6fb7e9",

@@ -119,7 +119,7 @@ def _bytes(memory: Any, tensor: Any) -> Any:
     return memory.as_strided(sizes, strides, tensor.storage_offset() * width)
 
 
-# The most elements of a computed result, for results that are not floats and for floats.
+# The most elements of a result that is computed: of whole numbers, and of floats.
 _MOST = {False: 1 << 24, True: 1 << 20}
 # Operators whose floats are known in results of at most `_FEW` elements (flags of overflow).
 _EXACT, _FEW = ("full", "scalar_tensor"), 64

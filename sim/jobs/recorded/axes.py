@@ -129,7 +129,8 @@ class Axes:
 def calls_along(
     recording: Recording, axes: Axes, along: Collection[str], kinds: Collection[str]
 ) -> list[int]:
-    """The events (by number) of collectives of some kinds that run along any of some axes."""
+    """The numbers of the events of collectives that are of these `kinds` and run along any of the
+    axes in `along`."""
     return [
         number
         for number, event in enumerate(recording.events)

@@ -1,6 +1,6 @@
 """The loop of a trainer and its servers, as processes on the engine's clock.
 
-Three mechanisms make all modes.
+Three mechanisms together give every way in which trainer and servers take turns.
 
 - *Admission.* At version v of the weights, at most (v + 1 + staleness + oversample) x prompts
   groups have been begun, not counting dropped groups. So a step's group is never begun more than

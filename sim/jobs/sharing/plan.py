@@ -95,7 +95,8 @@ class Sharing(ABC):
         """Start the method's processes on a pool of workers."""
 
     def merging(self, optimizer: Optimizer, size: int) -> Merging | None:
-        """How updates step `size` shared weights; None where a method has no shared weights."""
+        """The rule by which updates change `size` shared weights; None if the method has no shared
+        weights."""
         return None
 
     @property
@@ -166,8 +167,8 @@ class Sharing(ABC):
         return OF_UPDATE
 
     def tries(self, seconds: float, exchange: float) -> float:
-        """How many steps are begun for each step that comes to an end, where a step takes `seconds`
-        and its exchange `exchange` seconds."""
+        """How many steps are begun for each step that comes to an end. A step takes `seconds`, and
+        its exchange of updates takes `exchange` seconds."""
         return 1.0
 
     def reach(self, workers: int) -> float:

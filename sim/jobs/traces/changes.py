@@ -21,7 +21,8 @@ MESSAGES = "point_to_point"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A machine in place of the machine that a job of `world` ranks was traced on: rank r is GPU r.
+    """A machine that replaces the machine of the trace. The traced job has `world` ranks, and rank
+    r is GPU r of the new machine.
 
     On more GPUs data parallelism grows. A group grows with it along its outermost axis, if this
     axis extends over the whole world; in a `pipeline`, no group grows.

@@ -320,7 +320,8 @@ def measure_text(
     report: Callable[[str], None],
     graph: bool = False,
 ) -> JobMeasurement:
-    """Run the text of a script on this rank. The result joins all ranks, equally on each."""
+    """Run the text of a script on this rank. Each rank returns the joined measurement of all
+    ranks."""
     told = report if rank == 0 else lambda message: None
     code = compile(script, "train.py", "exec")
     run = RealRun(device, plan, graph=graph, report=told)

@@ -54,8 +54,8 @@ def _angles(rows: int, width: int, random: Random) -> Any:
 
 
 def _runs(operation: Callable[..., Any] | str, *operands: Operand, **options: Any) -> Make:
-    """Return the maker of a call of an operation, or of the function of torch.nn.functional with
-    this name and these options."""
+    """Return a function that makes calls of an operation. If the operation is a name, it is a
+    function of torch.nn.functional, which gets the options."""
 
     def make(rows: int, width: int, random: Random) -> Call:
         run, tensors = _known(operation), [operand(rows, width, random) for operand in operands]
@@ -65,7 +65,8 @@ def _runs(operation: Callable[..., Any] | str, *operands: Operand, **options: An
 
 
 def _gradient(operation: Callable[..., Any] | str, *operands: Operand, **options: Any) -> Make:
-    """Return the maker of the backward pass of an operation to all of its operands."""
+    """Return a function that makes calls of an operation's backward pass, to all of its
+    operands."""
 
     def make(rows: int, width: int, random: Random) -> Call:
         tensors = [operand(rows, width, random) for operand in operands]
@@ -233,8 +234,8 @@ class MemoryBoundKind:
         return self.passes * WIDTH * BYTES[self.precision(device)]
 
 
-# Kinds by the last words of the names that `sim.model` gives its kernels, with the passes that
-# `sim.model` counts; "stream" stands for every other kernel.
+# Kinds by the last words of kernels' names in `sim.model`, with the passes that `sim.model` counts;
+# "stream" stands for every other kernel.
 KINDS: dict[str, MemoryBoundKind] = {
     "stream": MemoryBoundKind(3, _runs(lambda x, y: x + y, _whole, _whole)),
     "copy": MemoryBoundKind(2, _runs(lambda x, y: y.copy_(x), _whole, _whole)),
