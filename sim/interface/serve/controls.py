@@ -12,7 +12,7 @@ from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from math import log2
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from sim.config import catalog
 from sim.config.dataclass import dataclass
@@ -25,6 +25,7 @@ from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import value_of
 from sim.scenario.setup import load_model, load_topology
 
+_Loaded = TypeVar("_Loaded")
 Form = Literal["choice", "number", "switch", "text", "slow"]
 SLIDERS: tuple[Form, ...] = ("number", "text")
 
@@ -98,7 +99,7 @@ class _Parts:
             return getattr(self.of("topology"), head, None)
         if head in _LOADERS:
             if head not in self.loaded:
-                self.loaded[head] = _tried(partial(_LOADERS[head], self.scenario))
+                self.loaded[head] = tried(partial(_LOADERS[head], self.scenario))
             return self.loaded[head]
         return getattr(self.scenario, head, None)
 
@@ -109,7 +110,8 @@ _LOADERS: Mapping[str, Callable[[BaseScenario], Any]] = {
 }
 
 
-def _tried(load: Callable[[], Any]) -> Any:
+def tried(load: Callable[[], _Loaded]) -> _Loaded | None:
+    """Return what is loaded; None if that fails with an `InputError`."""
     try:
         return load()
     except InputError:
@@ -154,7 +156,10 @@ def _named(parts: _Parts, key: str) -> Control | None:
         return Control(key=key, label=_LABELS[key], form="slow", value=_slow(parts.scenario))
     if key == "device":
         device = getattr(parts.of("topology"), "device", None)
-        return None if device is None else _control(key, str, _file("topologies/devices", device))
+        if device is None:
+            return None
+        file = tried(partial(catalog.find, "topologies/devices", device.name))
+        return _control(key, str, file.stem if file else "")
     found = _found(parts.of(head) if rest else parts.scenario, (rest or key).split("."))
     return None if found is None else _control(key, *found)
 
@@ -170,13 +175,6 @@ def _found(thing: Any, names: Sequence[str]) -> tuple[Any, Any] | None:
         thing = getattr(thing, name, None)
         kind = _table(hint) if thing is None else type(thing)
     return hint, thing
-
-
-def _file(folder: str, thing: Any) -> str:
-    try:
-        return catalog.find(folder, thing.name).stem
-    except InputError:
-        return ""
 
 
 def _slow(scenario: BaseScenario) -> str:

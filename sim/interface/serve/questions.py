@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import asdict, replace
+from functools import cache, lru_cache
 from importlib import import_module
 from itertools import islice
 from types import MappingProxyType, ModuleType
@@ -25,9 +26,9 @@ from sim.interface.frameworks.names import NAMES
 from sim.interface.page import report
 from sim.interface.page.page import charts as charts_of
 from sim.interface.page.page import embedded, fragment, places
-from sim.interface.serve.controls import SLIDERS, Control, Group, groups, readable, refused
+from sim.interface.serve.controls import SLIDERS, Control, Group, groups, readable, refused, tried
 from sim.interface.serve.proposals import of_remedies, proposals
-from sim.interface.serve.states import Bases, State, model_of, toml
+from sim.interface.serve.states import Base, Bases, State, model_of, toml
 from sim.interface.views.explanation import limited
 from sim.parallel.plan import Plan
 from sim.results.answer import JobAnswer
@@ -64,17 +65,28 @@ def _within(seconds: float, ask: Callable[..., _Answer], *told: Any) -> _Answer:
     return context.run(ask, *told)
 
 
-def _answer_of(scenario: BaseScenario) -> JobAnswer:
-    return kind.answer(kind.set_up(scenario))
+def _played(state: State) -> JobAnswer:
+    return _within(PATIENCE, lambda: kind.answer(kind.set_up(state.scenario())))
+
+
+def _asked(base: Base) -> list[str]:
+    """Return the longer questions that a base's kind of scenario answers. Raises `InputError`."""
+    scenario = State(base).scenario()
+    return [name for name, has in _ASKS.items() if has(scenario)]
+
+
+def _stops(base: Base) -> dict[str, tuple[str, ...]]:
+    """Return the stops of a base's sliders by key. Raises `InputError`."""
+    own = [one for group in groups(State(base).scenario()) for one in group.controls]
+    return {one.key: one.choices for one in own if one.form in SLIDERS}
 
 
 class Questions:
     """The page's questions about its states; the last answers are kept."""
 
     def __init__(self) -> None:
-        self._answers: dict[State, JobAnswer] = {}
-        self._asks: dict[str, list[str]] = {}
-        self._stops: dict[str, dict[str, tuple[str, ...]]] = {}
+        self.played = lru_cache(_KEPT)(_played)  # the answer of a state; raises `InputError`
+        self._asked, self._stops = cache(_asked), cache(_stops)
 
     def warm(self, bases: Bases) -> None:
         """Ask the page's first questions beforehand, so no question of a user waits for imports."""
@@ -103,8 +115,8 @@ class Questions:
         try:
             scenario = state.scenario()
             known["groups"] = [asdict(group) for group in self.groups(state, scenario)]
-            known["asks"] = self._asked(state)
-            answer = self.played(state, scenario)
+            known["asks"] = self._asked(state.base)
+            answer = self.played(state)
         except InputError as error:
             shown = self.groups(state, *_read(state))
             known["groups"] = [asdict(group) for group in shown]
@@ -126,25 +138,13 @@ class Questions:
             "proposals": [asdict(one) for one in mends],
         }
 
-    def _asked(self, state: State) -> list[str]:
-        """Return the longer questions that the state's kind of scenario answers."""
-        if (base := state.base.name) not in self._asks:
-            scenario = State(state.base).scenario()
-            self._asks[base] = [name for name, has in _ASKS.items() if has(scenario)]
-        return self._asks[base]
-
     def groups(
         self, state: State, scenario: BaseScenario, bad: Mapping[str, str] = MappingProxyType({})
     ) -> list[Group]:
         """Return the controls of a state. `scenario` is the state without its `bad` settings, which
         are shown as refused. Sliders keep the stops of the state's base, so none moves by
         itself."""
-        name = state.base.name
-        if name not in self._stops:
-            first = scenario if not state.settings else State(state.base).scenario()
-            own = [one for group in groups(first) for one in group.controls]
-            self._stops[name] = {one.key: one.choices for one in own if one.form in SLIDERS}
-        stops = self._stops[name]
+        stops = self._stops(state.base)
 
         def shown(control: Control) -> Control:
             control = replace(control, choices=stops.get(control.key, control.choices))
@@ -153,15 +153,6 @@ class Questions:
         return [
             replace(group, controls=tuple(map(shown, group.controls))) for group in groups(scenario)
         ]
-
-    def played(self, state: State, scenario: BaseScenario | None = None) -> JobAnswer:
-        """Return the answer of a state. Raises `InputError`."""
-        if state not in self._answers:
-            found = _within(PATIENCE, _answer_of, scenario or state.scenario())
-            self._answers[state] = found
-            while len(self._answers) > _KEPT:
-                self._answers.pop(next(iter(self._answers)))
-        return self._answers[state]
 
     def charts(self, state: State) -> Data:
         """Return the drawings of a state's answer, for Bokeh to embed."""
@@ -234,19 +225,12 @@ def _read(state: State) -> tuple[BaseScenario, dict[str, str]]:
 
 
 def _readable(state: State) -> BaseScenario | None:
-    try:
-        scenario = state.scenario()
-    except InputError:
-        return None
-    return scenario if readable(scenario) else None
+    scenario = tried(state.scenario)
+    return scenario if scenario and readable(scenario) else None
 
 
 def _runs(state: State) -> bool:
-    try:
-        kind.set_up(state.scenario(), brief=True)
-    except InputError:
-        return False
-    return True
+    return tried(lambda: kind.set_up(state.scenario(), brief=True)) is not None
 
 
 def _figure(figure: Figure, answer: JobAnswer) -> Data:
