@@ -34,10 +34,9 @@ class CallCost:
 
     `latency` (s) includes software, dependent steps and pipeline fill. `port` bytes pass each
     member's port each way; `nic` bytes leave (and enter) each node, shared evenly by the NICs of
-    its members. Both are bytes at line rate and include the protocol's overhead; `sent_port` and
-    `sent_nic` are the collective's own bytes among them. On an idle network the call takes
-    latency + max(port / port capacity, nic / network bandwidth of the group in a node). A member's
-    kernel holds `ctas` SMs, and reads and writes `memory` bytes in memory.
+    its members. Both are at line rate, with the protocol's overhead. `sent_port` and `sent_nic` are
+    the collective's own bytes, in the mean. On an idle network the call takes latency + max(port /
+    its capacity, nic / its bandwidth). A kernel holds `ctas` SMs and moves `memory` bytes there.
     """
 
     latency: float

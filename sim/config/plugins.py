@@ -64,7 +64,7 @@ def modules(package: str) -> Modules:
     >>> {"direct", "ring"} <= set(modules("sim.collectives.algorithms"))
     True
     """
-    added = tuple(name for name in ADDED if name.rpartition(".")[0] == package)
+    added = tuple(name.rpartition(".")[2] for name in ADDED if name.rpartition(".")[0] == package)
     return _modules(package, _folders(package), added)
 
 
@@ -112,8 +112,7 @@ def _folders(package: str) -> tuple[str, ...]:
 
 @cache
 def _modules(package: str, folders: tuple[str, ...], added: tuple[str, ...]) -> Modules:
-    single = (name.rpartition(".")[2] for name in added)
-    return Modules(package, (*(info.name for info in iter_modules(folders)), *single))
+    return Modules(package, (*(info.name for info in iter_modules(folders)), *added))
 
 
 def remembered(package: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:

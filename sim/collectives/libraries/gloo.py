@@ -87,7 +87,7 @@ class Gloo:
         both = 1.0 + self.returned(interconnect.efficiency)
         loads, rounds, name = _loads(call, both, algorithm)
         alone, _, _ = _loads(call, 1.0, algorithm)
-        sent = _of_tree(shape) if name == "binomial" else alone
+        sent = _in_tree(shape) if name == "binomial" else alone
         port, nic = size * loads.port, size * loads.nic / interconnect.efficiency
         message, once = (
             self.message,
@@ -210,6 +210,17 @@ def _of_tree(shape: GroupShape) -> LevelLoads:
     """
     near = sum(child < shape.per_node for child in _children(0, shape.ranks))
     return LevelLoads(port=float(near), nic=float(sum(_away(shape))))
+
+
+def _in_tree(shape: GroupShape) -> LevelLoads:
+    """Bytes that members and nodes send in the mean for each byte of a broadcast.
+
+    >>> [_in_tree(GroupShape.of(n, 8)) for n in (8, 16)]
+    [LevelLoads(port=0.875, nic=0.0), LevelLoads(port=0.4375, nic=4.0)]
+    """
+    n, each = shape.ranks, shape.per_node
+    away = sum(c // each != rank // each for rank in range(n) for c in _children(rank, n))
+    return LevelLoads(port=(n - 1 - away) / n, nic=away / shape.nodes)
 
 
 def _of_busiest_nic(shape: GroupShape, nics: int) -> float:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
-from sim.collectives.algorithms import tree
 from sim.collectives.interconnect import CallCost, CollectiveCall, on_levels, refused
 from sim.collectives.schedule import LevelLoads, LevelSteps
 from sim.config.dataclass import dataclass
@@ -373,12 +372,16 @@ def _costs(nccl_call: NcclCall, name: str) -> Iterator[CallCost]:
 
 def _along(nccl_call: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
     """The cost of an algorithm from its loads and steps."""
-    loads, steps = on_levels(name, nccl_call.call.kind, nccl_call.call.shape)
+    kind, shape = nccl_call.call.kind, nccl_call.call.shape
+    loads, steps = on_levels(name, kind, shape)
     latency = nccl_call.latency(steps, protocol, nccl_call.network.overhead)
     if protocol == "simple":
         latency += nccl_call.node.fill.seconds(nccl_call.call.size)
     share = nccl_call.node.ring * nccl_call.cabled
     timed = _with_own_part(nccl_call, loads, nccl_call.node.touch)
+    if name == "ring" and kind in ("broadcast", "reduce"):  # a chain has one hop less than members
+        port = loads.port * (1.0 - (shape.nodes == 1) / shape.ranks)
+        loads = LevelLoads(port=port, nic=loads.nic * (1.0 - 1.0 / shape.nodes))
     return nccl_call.cost(name, protocol, loads, share, latency, timed)
 
 
@@ -389,12 +392,11 @@ def _with_own_part(nccl_call: NcclCall, loads: LevelLoads, touch: float) -> Leve
 
 
 def _tree(nccl_call: NcclCall, protocol: NcclProtocol) -> CallCost:
-    steps = tree.steps(nccl_call.call.kind, nccl_call.call.shape)
+    loads, steps = on_levels("tree", nccl_call.call.kind, nccl_call.call.shape)
     latency = nccl_call.latency(steps, protocol)
     if protocol == "simple":
         latency += nccl_call.node.fill.seconds(nccl_call.call.size)
         latency += steps.inter * nccl_call.network.fill.seconds(nccl_call.call.size)
-    loads = tree.loads(nccl_call.call.kind, nccl_call.call.shape)
     return nccl_call.cost("tree", protocol, loads, nccl_call.node.tree * nccl_call.cabled, latency)
 
 

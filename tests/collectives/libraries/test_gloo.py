@@ -98,9 +98,9 @@ def test_a_swap_pays_for_acknowledgements_and_a_message_does_not() -> None:
         ("all_reduce", 8, (2 * 7 / 8, 0.0)),
         ("all_reduce", 16, (2 * 15 / 16 * 7 / 8, 2 * 15 / 16)),
         ("all_gather", 2, (1 / 2, 0.0)),
-        ("broadcast", 2, (1.0, 0.0)),
-        ("broadcast", 8, (3.0, 0.0)),  # the root serves 3 children
-        ("broadcast", 16, (3.0, 8.0)),  # each rank of the root's node serves one in the other
+        ("broadcast", 2, (1 / 2, 0.0)),  # the last rank sends nothing
+        ("broadcast", 8, (7 / 8, 0.0)),
+        ("broadcast", 16, (7 / 16, 4.0)),  # each rank of the root's node serves one in the other
         ("all_to_all", 16, (7 / 16, 8 * 8 / 16)),
         ("sendrecv", 2, (1.0, 0.0)),
     ],

@@ -225,7 +225,7 @@ def by_hand(ranks: int) -> dict[CollectiveKind, tuple[float, float]]:
         "all_reduce": (2 * part * inside, 2 * part * away),
         "all_gather": (part * inside, part * away),
         "reduce_scatter": (part * inside, part * away),
-        "broadcast": (inside, away),
+        "broadcast": (inside, away / 2) if ranks == 16 else (part, 0.0),
         "all_to_all": (7 / 16, 8 * 8 / 16) if ranks == 16 else (part, 0.0),
         "sendrecv": (1.0, away),
         "gather": (7 / 16, 8 / 16) if ranks == 16 else (part, 0.0),
