@@ -21,6 +21,8 @@ from sim.engine.timeline import Role
 from sim.engine.tracks import Runs
 from sim.program.program import Program
 
+_CELLS = 100_000  # moments of all columns that are played at once: more leave the cache
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Folded:
@@ -79,8 +81,10 @@ def runs(steps: Sequence[tuple[Program, Machine]]) -> Iterator[tuple[list[int], 
                 key = (estimate.shape, estimate.written), last.roles
                 groups.setdefault(key, []).append((number, estimate))
     for (_, roles), members in groups.items():
-        numbers, estimates = zip(*members, strict=True)
-        writer = Writer(play(estimates), estimates)
-        alone = np.flatnonzero(~contends(writer))
-        if len(alone):
-            yield [numbers[column] for column in alone], writer.runs(roles).chosen(alone)
+        most = max(_CELLS // members[0][1].grid.size, 1)
+        for first in range(0, len(members), most):
+            numbers, estimates = zip(*members[first : first + most], strict=True)
+            writer = Writer(play(estimates), estimates)
+            alone = np.flatnonzero(~contends(writer))
+            if len(alone):
+                yield [numbers[column] for column in alone], writer.runs(roles).chosen(alone)

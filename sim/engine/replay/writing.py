@@ -465,25 +465,24 @@ class Writer:
         self, rows: Sequence[_Rows], order: Indices
     ) -> tuple[Floats, Floats, Indices, Indices, Floats, Floats, Indices]:
         """Start, end, parts, transfers with beginning and arrival, and pass of steps in order."""
-        count = len(order)
+        count, columns = len(order), self.moments.shape[2]
         most = max(len(row.flights) for row in rows)
         kinds = np.full((count, most), NONE, dtype=np.intp)
-        begun, arrived = np.full((2, count, most, self.moments.shape[2]), np.nan)
+        start, end = np.empty((2, count, columns))
+        begun, arrived = np.full((2, count, most, columns), np.nan)
         actions = np.full((count, 3), NONE, dtype=np.intp)
-        parts, first = np.empty(count, dtype=np.intp), 0
+        parts, spot, first = np.empty(count, dtype=np.intp), np.empty_like(order), 0
+        spot[order] = np.arange(count)
         for row in rows:
-            here = slice(first, first + len(row.place))
-            parts[here] = row.parts
+            here = spot[first : first + len(row.place)]
+            start[here], end[here], parts[here] = row.start, row.end, row.parts
             if row.actions is not None:
                 actions[here] = row.actions
             for column, (kind, begins, arrives) in enumerate(row.flights):
                 kinds[here, column], begun[here, column] = kind, begins
                 arrived[here, column] = arrives
             first += len(row.place)
-        start = np.concatenate([row.start for row in rows])
-        end = np.concatenate([row.end for row in rows])
-        times = start[order], end[order]
-        return *times, parts[order], kinds[order], begun[order], arrived[order], actions[order]
+        return start, end, parts, kinds, begun, arrived, actions
 
 
 def _alone(traffic: Sequence[Traffic]) -> Floats:
