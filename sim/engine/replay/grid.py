@@ -70,7 +70,7 @@ class Grid:
         """The length of the longest chain of nodes before each node; negative in a deadlock."""
         return np.array(_depths(self), dtype=np.int64)
 
-    @property
+    @cached_property
     def deadlocks(self) -> bool:
         """Whether passes wait for one another in a circle."""
         return bool((self.depth < 0).any())

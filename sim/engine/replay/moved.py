@@ -7,9 +7,13 @@ Maps of passes are shared, too: their keys have the seconds of all calls of a pa
 from copy import copy
 from dataclasses import replace
 
+from sim.engine.costs import Costs
 from sim.engine.machine import Machine
 from sim.engine.replay.play import FoldedMachine
+from sim.engine.replay.step_tail import StepTail, TailStep
 from sim.engine.transfers import NO_TRAFFIC, RankTransfers, TransferDesk
+from sim.program.operations import Communicate
+from sim.program.program import Stage
 
 
 class MovedDesk(TransferDesk):
@@ -55,4 +59,27 @@ class MovedMachine(FoldedMachine):
         folding.machine, folding.desk = machine, desk
         ranks = [MovedTransfers(rank, desk) for rank in before.desks]
         super().__init__(folding, before._silent, ranks)
-        self._maps, self._stages = before._maps, before._stages
+        self._maps, self._stages, self._sends = before._maps, before._stages, before._sends
+        self._tails = before._closing
+
+    def _closing_of(self, stage: int, stage_program: Stage) -> StepTail:
+        last = stage_program.closing, stage_program.beside
+        key = stage, *map(id, last)
+        if key not in self._tails:
+            return super()._closing_of(stage, stage_program)
+        desk, costs = self.desks[stage], self.costs[stage]
+        steps = self._tails[key][1].steps
+        tail = StepTail(tuple([_moved(step, stage, desk, costs) for step in steps]))
+        self._closing[key] = last, tail
+        return tail
+
+
+def _moved(step: TailStep, stage: int, desk: RankTransfers, costs: Costs) -> TailStep:
+    """An operation of a stage's end, at another desk."""
+    operation = step.operation
+    if isinstance(operation, Communicate):
+        traffic = tuple([(call, desk.traffic(call, stage)) for call, _ in step.traffic])
+        numbers = tuple([own.alone for _, own in traffic])
+        return TailStep(operation, step.members, numbers, traffic=traffic)
+    cost = costs.of(operation.work)
+    return TailStep(operation, (), tuple(cost.duration), cost.parts)

@@ -118,7 +118,7 @@ class FoldedMachine:
         self._maps: dict[tuple[object, ...], tuple[PassOps, PassMap]] = {}
         self._stages: dict[tuple[object, ...], tuple[Stage, StageMaps]] = {}
         self._closing: dict[tuple[int, ...], tuple[object, StepTail]] = {}
-        self._messages: dict[tuple[object, ...], tuple[Traffic, ...]] = {}
+        self._sends: dict[tuple[object, ...], list[Send]] = {}
 
     @property
     def links(self) -> Sequence[LinkClass]:
@@ -180,15 +180,14 @@ class FoldedMachine:
         """The traffic of the largest message between every pair of neighbours."""
         bytes, among = program.exchange.bytes, program.exchange.among
         key = pairs, bytes, among, program.schedule.pieces
-        if key not in self._messages:
+        if key not in self._sends:
             sizes = sizes_between(program)
-            self._messages[key] = tuple(
-                self.desks[here].traffic(
-                    Send(to=there, bytes=max(sizes[here, there]), key="", among=among), here
-                )
+            self._sends[key] = [
+                Send(to=there, bytes=max(sizes[here, there]), key="", among=among)
                 for here, there in pairs
-            )
-        return self._messages[key]
+            ]
+        sent = zip(pairs, self._sends[key], strict=True)
+        return tuple([self.desks[here].traffic(send, here) for (here, _), send in sent])
 
     def _opening(self, program: Program) -> float:
         """The time at which stages begin their passes (s)."""
