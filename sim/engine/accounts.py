@@ -12,6 +12,7 @@ Communication counts as overlapped while a role's transfer is in flight and the 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from sim.program.causes import BUBBLE, HOST, PIPELINE, STRAGGLERS, WAITING, Caus
 from sim.program.operations import COMPUTE_STREAM
 
 _ROUNDING = 1e-12
+_FEW = 8  # runs: the roles of more runs are too much to lie side by side in a cache
 
 Account = dict[Cause, float]
 
@@ -44,7 +46,7 @@ def account_runs(runs: Runs) -> list[dict[Cause, Floats]]:
     parts = _table(runs)
     alike: dict[object, list[tuple[int, list[Track]]]] = defaultdict(list)
     for role, tracks in enumerate(runs.by_role()):
-        alike[_shape_of(tracks)].append((role, tracks))
+        alike[_shape_of(tracks) if len(runs.end) <= _FEW else role].append((role, tracks))
     found: dict[int, dict[Cause, Floats]] = {}
     for members in alike.values():
         roles, joined = zip(*members, strict=True)
@@ -272,30 +274,32 @@ class _Accountant:
         """Split waits into seconds of transfers in flight and seconds of waiting for peers."""
         if not len(waits.begin):
             return
-        clock, order = waits.begin, self._by_arrival(waits)
-        rows, runs = np.arange(len(clock))[:, None], np.arange(clock.shape[1])
-        for column in order.swapaxes(0, 1):
-            kinds = waits.kinds[rows, column, runs]
+        clock = waits.begin
+        for kinds, begun, arrived in self._by_arrival(waits):
             there = kinds >= 0
-            begun, arrived = (of[rows, column, runs] for of in (waits.begun, waits.arrived))
             start = np.where(there, np.maximum(begun, clock), clock)
             stop = np.where(there, np.minimum(arrived, waits.end), clock)
             flies = stop > clock
             start = np.minimum(start, stop)
-            for kind in sorted(set(kinds[flies].tolist())):
+            for kind in np.flatnonzero(np.bincount(kinds[flies])).tolist():
                 of_kind = flies & (kinds == kind)
                 self._peers(clock, np.where(of_kind, start, clock), *self.runs.kinds[kind])
                 self._add(self.runs.kinds[kind][0], ((stop - start) * of_kind).sum(axis=0))
             clock = np.where(flies, stop, clock)
         self._peers(clock, waits.end, WAITING, "")
 
-    def _by_arrival(self, waits: _Waits) -> Indices:
-        """Transfers in the order of arrival; among ties, in the order in which they began."""
-        there, end = waits.kinds >= 0, waits.end[:, None]
-        begun = np.where(there, waits.begun, np.inf)
-        arrived = np.where(there, waits.arrived, np.inf)
-        last = arrived >= end - self.close
-        return np.lexsort((begun, np.where(last, end, arrived)), axis=1)
+    def _by_arrival(self, waits: _Waits) -> Iterator[tuple[Indices, Floats, Floats]]:
+        """Yield kinds, beginnings and ends of transfers in the order of arrival; among ties, in the
+        order in which they began."""
+        told: Sequence[Any] = waits.kinds, waits.begun, waits.arrived
+        if waits.kinds.shape[1] > 1:
+            there, end = waits.kinds >= 0, waits.end[:, None]
+            begun = np.where(there, waits.begun, np.inf)
+            arrived = np.where(there, waits.arrived, np.inf)
+            last = arrived >= end - self.close
+            order = np.lexsort((begun, np.where(last, end, arrived)), axis=1)
+            told = [np.take_along_axis(of, order, axis=1) for of in told]
+        yield from zip(*(of.swapaxes(0, 1) for of in told), strict=True)
 
     def _peers(self, begin: Floats, end: Floats, cause: Cause, kind: str) -> None:
         """Add a wait for peers: a bubble until the passes of all stages have ended, then seconds of
@@ -313,11 +317,16 @@ def _side_by_side(tracks: Sequence[Track]) -> Track:
     """Join tracks of several roles as columns of one track; transfers get columns, too."""
     first, columns = tracks[0], tracks[0].start.shape[1]
     start, end, begun, arrived = (
-        np.concatenate([getattr(track, name) for track in tracks], axis=-1)
+        _joined([getattr(track, name) for track in tracks])
         for name in ("start", "end", "begun", "arrived")
     )
-    transfers = np.repeat(np.stack([track.transfers for track in tracks], axis=-1), columns, axis=2)
+    kinds = (track.transfers[..., None] for track in tracks)
+    transfers = _joined([np.broadcast_to(own, (*own.shape[:-1], columns)) for own in kinds])
     return replace(first, start=start, end=end, begun=begun, arrived=arrived, transfers=transfers)
+
+
+def _joined(arrays: list[Any]) -> Any:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
 
 
 def _table(runs: Runs) -> tuple[list[Cause], Floats]:
