@@ -97,9 +97,9 @@ class Pipeline:
         moments = np.take(moments, np.concatenate((order, rest)), axis=1)
         flat = moments.reshape(-1, moments.shape[2])
         for first, last in pairwise(bounds.tolist()):
-            terms = flat[causes[:, first:last]]
+            terms = flat.take(causes[:, first:last], axis=0)
             terms[-len(messages) :] += messages[:, first:last]
-            sums = terms + np.take(lags, like[1][first:last], axis=2)
+            sums = terms + lags.take(like[1][first:last], axis=2)
             np.maximum.reduce(sums, axis=1, out=moments[:, first:last])
         times: Floats = np.take(moments, place, axis=1)
         return times
