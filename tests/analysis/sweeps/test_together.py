@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+import sim
 from sim import kind, step_questions
+from sim.analysis.sweeps import sweep
 from sim.analysis.sweeps.sweep import SweepTask, answers
 from sim.config import catalog
 from sim.config.checked import is_rate
 from sim.config.errors import InputError
+from sim.engine.replay import together as columns
 from sim.hardware.cluster import topology as topologies
 
 FREE = {  # settings that leave the structure of a step as it is, and some that do not
@@ -92,6 +95,22 @@ def test_a_row_of_several_points_is_that_of_a_single_one() -> None:
     for point, text in zip(points, many, strict=True):
         ((_, alone, _),) = answers(SweepTask(scenario="megatron-7.5b", points=[("", point)]))
         assert without_wall(text) == pytest.approx(without_wall(alone), rel=1e-9)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_row_of_a_sweep_is_the_run_with_its_settings(
+    jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "_START", 0.0)  # processes start for few points, too
+    monkeypatch.setattr(columns, "_CELLS", 30_000)  # of some 3,000 moments each: ten columns
+    rates, latencies = [f"{50 + 7 * n} Gb/s" for n in range(16)], ["1 us", "20 us"]
+    varied = {"network.bandwidth": rates, "network.latency": latencies}
+    rows = sim.sweep("gpt3-175b-megatron", varied, jobs=jobs).rows
+    assert len(rows) == 32
+    for row in rows[::5]:
+        alone = sim.run("gpt3-175b-megatron", settings={key: row[key] for key in varied})
+        for key, value in alone.columns.items():
+            assert row[key] == value or row[key] == pytest.approx(value, rel=1e-9), key
 
 
 def without_wall(text: str) -> dict[str, Any]:
