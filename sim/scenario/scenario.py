@@ -3,6 +3,7 @@
 from dataclasses import asdict, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from sim.config import reads
 from sim.config.checked import Checked
 from sim.config.dataclass import dataclass
 from sim.config.schema import section
@@ -138,6 +139,7 @@ def named_columns(scenario: BaseScenario) -> dict[str, str]:
     return {"scenario": scenario.name, **{key: name_of(value) for key, value in given.items()}}
 
 
+@reads.kept(4, key=lambda plan: plan)
 def plan_columns(plan: Plan) -> dict[str, Any]:
     """The keys of a plan, as columns of a sweep's table."""
     return {f"plan.{field.name}": plain(getattr(plan, field.name)) for field in fields(plan)}

@@ -5,9 +5,9 @@ Maps of passes are shared, too: their keys have the seconds of all calls of a pa
 """
 
 from copy import copy
-from dataclasses import replace
 
 from sim.engine.costs import Costs
+from sim.engine.folded import LinkClass
 from sim.engine.machine import Machine
 from sim.engine.replay.play import FoldedMachine
 from sim.engine.replay.step_tail import StepTail, TailStep
@@ -25,7 +25,7 @@ class MovedDesk(TransferDesk):
         self.machine = machine
         capacities = map(machine.topology.capacity, before.named_links())
         self.links = [
-            link if link.capacity == capacity else replace(link, capacity=capacity)
+            link if link.capacity == capacity else LinkClass(link.name, link.count, capacity)
             for link, capacity in zip(before.links, capacities, strict=True)
         ]
         self._costs = {}
