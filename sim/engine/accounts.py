@@ -294,8 +294,7 @@ class _Accountant:
         told: Sequence[Any] = waits.kinds, waits.begun, waits.arrived
         if waits.kinds.shape[1] > 1:
             there, end = waits.kinds >= 0, waits.end[:, None]
-            begun = np.where(there, waits.begun, np.inf)
-            arrived = np.where(there, waits.arrived, np.inf)
+            begun, arrived = (np.where(there, of, np.inf) for of in told[1:])
             last = arrived >= end - self.close
             order = np.lexsort((begun, np.where(last, end, arrived)), axis=1)
             told = [np.take_along_axis(of, order, axis=1) for of in told]
@@ -316,28 +315,25 @@ class _Accountant:
 def _side_by_side(tracks: Sequence[Track]) -> Track:
     """Join tracks of several roles as columns of one track; transfers get columns, too."""
     first, columns = tracks[0], tracks[0].start.shape[1]
+    if len(tracks) == 1:
+        kinds = np.broadcast_to(first.transfers[..., None], (*first.transfers.shape, columns))
+        return replace(first, transfers=kinds)
     start, end, begun, arrived = (
-        _joined([getattr(track, name) for track in tracks])
+        np.concatenate([getattr(track, name) for track in tracks], axis=-1)
         for name in ("start", "end", "begun", "arrived")
     )
-    kinds = (track.transfers[..., None] for track in tracks)
-    transfers = _joined([np.broadcast_to(own, (*own.shape[:-1], columns)) for own in kinds])
+    transfers = np.repeat(np.stack([track.transfers for track in tracks], axis=-1), columns, axis=2)
     return replace(first, start=start, end=end, begun=begun, arrived=arrived, transfers=transfers)
-
-
-def _joined(arrays: list[Any]) -> Any:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
 
 
 def _table(runs: Runs) -> tuple[list[Cause], Floats]:
     """The causes of computations, and their seconds [parts, causes, columns or 1]."""
     causes = list(dict.fromkeys(cause for parts in runs.parts for cause in parts))
-    rows = [[parts.get(cause, 0.0) for cause in causes] for parts in runs.parts]
-    columns = max((np.size(each) for row in rows for each in row), default=1)
-    table = np.zeros((len(rows), len(causes), columns))
-    for number, row in enumerate(rows):
-        for place, each in enumerate(row):
-            table[number, place] = each
+    sizes = (np.size(each) for parts in runs.parts for each in parts.values())
+    table = np.zeros((len(runs.parts), len(causes), max(sizes, default=1)))
+    for number, parts in enumerate(runs.parts):
+        for cause, each in parts.items():
+            table[number, causes.index(cause)] = each
     return causes, table
 
 

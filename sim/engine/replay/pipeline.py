@@ -11,15 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.dataclass import dataclass
-from sim.engine.replay.grid import (
-    ARRIVAL,
-    END,
-    FIRST_SIDE,
-    HOST_FREE,
-    REACHED,
-    Grid,
-    Indices,
-)
+from sim.engine.replay.grid import ARRIVAL, END, FIRST_SIDE, HOST_FREE, REACHED, Grid, Indices
 from sim.engine.replay.pass_map import (
     BROUGHT,
     COMPUTED,

@@ -99,10 +99,7 @@ class FoldedMachine:
     """
 
     def __init__(
-        self,
-        folding: Folding,
-        known: Silent | None = None,
-        desks: Sequence[RankTransfers] | None = None,
+        self, folding: Folding, known: Silent | None = None, desks: Sequence[RankTransfers] = ()
     ) -> None:
         self.folding = folding
         self._silent = Silent() if known is None else known

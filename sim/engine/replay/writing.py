@@ -13,15 +13,7 @@ from sim.engine.costs import Parts
 from sim.engine.fold import Folding
 from sim.engine.folded import Carried, LinkClass, Traffic
 from sim.engine.record import Record
-from sim.engine.replay.grid import (
-    ARRIVAL,
-    END,
-    FIRST_SIDE,
-    HOST_FREE,
-    REACHED,
-    Grid,
-    Indices,
-)
+from sim.engine.replay.grid import ARRIVAL, END, FIRST_SIDE, HOST_FREE, REACHED, Grid, Indices
 from sim.engine.replay.pass_map import PassMap
 from sim.engine.replay.play import Estimate, Played
 from sim.engine.timeline import Role
