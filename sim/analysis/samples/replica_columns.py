@@ -147,7 +147,8 @@ class ClockCheck:
             self._clocked.append(self._pool.submit(_clocked, own))
 
     def errors(self) -> tuple[float, float]:
-        """Return the replay's mean and worst error. Raises `InexactError` for one above 1 %."""
+        """Return the replay's mean and worst error. Raises `InexactError` for an error above 1
+        %."""
         replayed = self._columns.pipelines(self._chosen.columns)
         return errors(replayed, [clocked.result() for clocked in self._clocked])
 

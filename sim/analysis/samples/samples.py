@@ -205,6 +205,8 @@ def _owed(
 ) -> Floats:
     """Return lost seconds [stages, replicas]. In each sample, the groups of the replica that ends
     last share its loss.
+
+    A group's share is its stage's sensitivity times its slowdown, scaled to the replica's loss.
     """
     weight = np.array([row["seconds"] for row in sensitivity])
     owed = np.zeros((columns.stages, columns.replicas))

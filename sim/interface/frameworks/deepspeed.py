@@ -134,7 +134,7 @@ _TABLE: tuple[Entry, ...] = (
 def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
     often, each = keys.pop("often"), keys["plan.microbatch"]
     if "plan.global_batch" not in keys and not gpus:
-        fault = "train_batch_size is missing, and the number of GPUs"
+        fault = "train_batch_size and the number of GPUs are missing"
         raise InputError("the job", fault, "give --gpus")
     product = each * (often or 1) * gpus
     whole = keys.setdefault("plan.global_batch", product)

@@ -241,7 +241,7 @@ def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
     others = keys["plan.tp"] * keys["plan.pp"] * keys["plan.cp"]
     if "plan.global_batch" not in keys:
         if not gpus:
-            fault = "training.global_batch_size is missing, and the number of GPUs"
+            fault = "training.global_batch_size and the number of GPUs are missing"
             raise InputError("the job", fault, "give --gpus")
         keys["plan.global_batch"] = local * max(gpus // others, 1)
     return keys

@@ -39,7 +39,7 @@ def workers(answer: WorkerCounts) -> Figure:
     counts = [count for count, _, _ in points]
     hours = [seconds / HOUR for _, seconds, _ in points]
     full = [hours[0] * counts[0] / count for count in counts]
-    by_count.loglog(counts, full, linestyle="--", color="#999999", label="each counts in full")
+    by_count.loglog(counts, full, linestyle="--", color="#999999", label="ideal scaling")
     by_count.loglog(counts, hours, marker="o", color=PALETTE[0], label="simulated")
     by_count.set(xlabel="workers", ylabel="hours to the target")
     by_count.legend(frameon=False)

@@ -52,7 +52,7 @@ def _function(result: Any, value: Any, *arguments: Any) -> int:
 
 def _guard(torch: Any, c10: Any, patches: Patches) -> None:
     """Register c10's guard without a device. A build without CUDA has no guard that c10 could
-    replace, so a stand-in is put in its place before."""
+    replace, so a stand-in is registered first."""
     guards = (ctypes.c_void_p * _DEVICE_TYPES).in_dll(c10, _GUARDS)
     if not guards[_CUDA]:
         _kept.append((ctypes.c_void_p * 64)(*[_function(ctypes.c_int8, 0)] * 64))

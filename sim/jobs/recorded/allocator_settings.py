@@ -23,7 +23,8 @@ _NO_EFFECT = (
 class AllocatorSettings:
     """Options of the allocator, named as in torch; sizes are in bytes. Blocks of `max_split_size`
     or more are not split. They serve requests that are at most `max_non_split_rounding` smaller.
-    Requests between powers of two are rounded up to one of `divisions` steps (0: to 512 bytes).
+    The range between two powers of two is divided into `divisions` steps, and requests are rounded
+    up to the next step (0: to 512 bytes).
 
     Source: c10/core/AllocatorConfig.cpp, c10/cuda/CUDAAllocatorConfig.cpp.
     """

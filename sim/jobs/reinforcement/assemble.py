@@ -123,8 +123,8 @@ def _mean(steps: Sequence[Step], cause: Cause) -> float:
 def _pools(
     setup: ReinforcementSetup, loop: Loop, steps: Sequence[Step], samples: Sequence[Sample]
 ) -> Iterator[Pool]:
-    """Yield the pools of the trainer and of the servers. If both share GPUs, their memory is one
-    pool's in its two states."""
+    """Yield the pools of the trainer and of the servers. If both share GPUs, the two pools are the
+    same GPUs in two states."""
     span = steps[-1].end - steps[0].begin
     everything = loop.cluster.now
     working = sum(

@@ -35,7 +35,8 @@ def _names_of(kind: type[Sharing]) -> tuple[str, ...]:
 
 
 def _name_of(kind: type[Sharing], where: str) -> str:
-    """The name by which a table chooses a method. Raises `InputError` for a method without one."""
+    """The name by which a table chooses a method. Raises `InputError` for a method without a
+    name."""
     fields = kind.__dict__.get("__dataclass_fields__", Sharing.__dataclass_fields__)
     name, written = fields["method"].default, _names_of(kind)
     if not isinstance(name, str) or "method" not in get_annotations(kind):
@@ -49,8 +50,9 @@ def _name_of(kind: type[Sharing], where: str) -> str:
 
 
 def _check_members(kind: type[Sharing], where: str) -> None:
-    """Raise `InputError` for a missing `start`, for a key of all methods with another meaning, and
-    for a function that takes other arguments than the function that it replaces."""
+    """Raise `InputError` for a missing `start`, for a key that gives another meaning to a key of
+    all methods, and for a function that takes other arguments than the function that it
+    replaces."""
     if isabstract(kind):
         fault = f"{kind.__name__} has no start(self, pool)"
         raise InputError(where, fault, "start the workers there: pool.train(loop)")

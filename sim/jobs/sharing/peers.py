@@ -35,7 +35,7 @@ class LocalPeriods:
         return self.steps
 
     def all_but_one(self) -> Process:
-        """Make the local steps of a round but the last, which the method makes itself."""
+        """Make all local steps of a round except the last; the method makes that step itself."""
         for _ in range(self.begin() - 1):
             yield from self.worker.local_step(self.worker.steps)
 
@@ -87,7 +87,7 @@ class PeerEstimates:
     weights x becomes x' + C(x - x') with a message, where C is the compression.
 
     CHOCO-SGD (Koloskova, Stich and Jaggi 2019). Both sides know the estimate, so the next
-    difference contains the part that compression left out, and the mean of all workers is kept.
+    difference contains the part that compression left out. The mean of all workers stays the same.
     `rate` is the paper's consensus step size; coarser compression needs a smaller rate.
 
     >>> topk = Compression(kind="topk", ratio=0.5)
@@ -122,7 +122,8 @@ class PeerEstimates:
     def averaged(
         self, worker: Worker, row: dict[int, float], vector: Vector, peers: dict[int, Vector]
     ) -> Vector:
-        """x_i + rate (sum_j W_ij x'_j - x'_i); without compression x' is x."""
+        """x_i + rate (sum_j W_ij x'_j - x'_i), for weights x_i, mixing weights W_ij (`row`) and
+        estimates x'; without compression x' is x."""
         mean = mixed(row, worker.rank, vector, peers)
         if vector is worker.weights and self._rate == 1.0:
             return mean

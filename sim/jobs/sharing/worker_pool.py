@@ -72,8 +72,8 @@ TrainingLoop = Callable[[Worker], Process]
 class WorkerPool:
     """The workers, the cluster they run on, and their shared state.
 
-    They train until the `record` has its budget of samples, or until the time limit `until`. No
-    worker has a fixed share of the work, so none is done before the others. `seed` draws the
+    The workers train until the `record` has its budget of samples, or until the time limit `until`.
+    No worker has a fixed share of the work, so none is done before the others. `seed` draws the
     method's own choices (partners, participants), independently of data and stragglers. `shared`
     are the weights that all workers update, on `servers` or in a host's memory.
     """
@@ -127,8 +127,8 @@ class WorkerPool:
             raise InputError("sharing", fault, "write `yield from` before a worker's activities")
 
     def _advance(self, over: Event) -> bool:
-        """Let the next events happen. Raises `InputError` if a worker waits for what is no event,
-        such as a call without `yield from`."""
+        """Let the next events happen. Raises `InputError` if a worker yields something that is no
+        event, such as a call without `yield from`."""
         try:
             return self.cluster.run(over, _LOOK)
         except RuntimeError as error:
@@ -177,8 +177,8 @@ class WorkerPool:
             worker.take(peer.weights, worker.version)
 
     def _peer_of(self, worker: Worker) -> Worker | None:
-        """The present worker with which a worker shares the smallest barrier; the next among
-        equals."""
+        """The present worker with which a worker shares the smallest barrier; among equals, the
+        next by rank."""
 
         def distance(other: Worker) -> tuple[float, int]:
             shared = (len(group) for group in self._groups if {worker.rank, other.rank} <= group)

@@ -11,7 +11,7 @@ from sim.jobs.sharing.tables import MeasuredStep
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedLayer:
     """A layer, or several layers: seconds of the passes, the number of parameters, and the rows and
-    columns of its `matrices`. Unknown matrices count as a single one, as square as possible."""
+    columns of its `matrices`. Unknown matrices count as a single matrix, as square as possible."""
 
     forward: float
     backward: float
@@ -36,8 +36,9 @@ class Workload:
     `inputs` and `outputs` are the bytes of a sample and of the model's outputs for it. The host
     takes `launches` seconds to launch a forward pass, `launch` for a kernel, `call` for a
     collective. `memory` is the bandwidth of the device's memory (B/s) if it differs from the
-    machine's. If the worker is a group whose GPUs each hold a piece of the weights (`in_pieces`), a
-    step (empty if unknown); its memory has `room` bytes.
+    machine's. If the worker is a group whose GPUs each hold a piece of the weights (`in_pieces`),
+    `spent` has its seconds by cause. `held` are the bytes by part on the fullest GPU at the peak of
+    a step (empty if unknown); its memory has `room` bytes.
     """
 
     layers: tuple[TimedLayer, ...]

@@ -139,10 +139,10 @@ def test_a_layout_comes_back_from_deepspeed(zero, microbatch, precision, offload
         ("torchtitan", TITAN.replace('"selective"', '"some"'), "'some' is not known"),
         ("torchtitan", "a = ", "is not valid TOML"),
         ("torchtitan", "a = 1", "argument model.name is missing"),
-        ("torchtitan", TITAN, "training.global_batch_size is missing, and the number of GPUs"),
+        ("torchtitan", TITAN, "training.global_batch_size and the number of GPUs are missing"),
         ("deepspeed", "{", "line 1: is not JSON"),
         ("deepspeed", "[]", "is no table of settings"),
-        ("deepspeed", json.dumps(ZERO), "train_batch_size is missing, and the number of GPUs"),
+        ("deepspeed", json.dumps(ZERO), "train_batch_size and the number of GPUs are missing"),
         ("deepspead", "{}", "did you mean 'deepspeed'"),
     ],
 )

@@ -1,6 +1,7 @@
 """A process group on this machine, whose processes are started here or by torchrun.
 
-If a rank dies, by an error or a signal, the other ranks are ended, and the caller gets its error.
+If a rank dies, by an error or a signal, the other ranks are ended, and the caller gets the error of
+the rank that died.
 """
 
 import logging
