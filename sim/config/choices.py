@@ -1,10 +1,7 @@
 """What a new value of a choice leaves behind in a table."""
 
 from collections.abc import Callable, Collection
-from typing import (
-    Any,
-    get_args,
-)
+from typing import Any, get_args
 
 from sim.config.schema import Choice, annotations_of, dataclass_in, tagged_in
 

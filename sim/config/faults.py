@@ -1,9 +1,7 @@
 """The errors of values that a schema refuses, in one line each."""
 
 import re
-from typing import (
-    Any,
-)
+from typing import Any
 
 from sim.config import gate
 from sim.config.errors import InputError

@@ -6,13 +6,7 @@ import numpy as np
 
 from sim.engine.communicators import NOBODY, Scope
 from sim.engine.folded import Transfer
-from sim.engine.transfers import (
-    NO_TRAFFIC,
-    RankTransfers,
-    TransferDesk,
-    kind_of,
-    volume_of,
-)
+from sim.engine.transfers import NO_TRAFFIC, RankTransfers, TransferDesk, kind_of, volume_of
 from sim.program.causes import STRAGGLERS
 from sim.program.operations import Call, Collective, Send
 

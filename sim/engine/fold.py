@@ -18,13 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.dataclass import dataclass
-from sim.engine.communicators import (
-    NOBODY,
-    Communicators,
-    communicators,
-    scopes_beside,
-    scopes_of,
-)
+from sim.engine.communicators import NOBODY, Communicators, communicators, scopes_beside, scopes_of
 from sim.engine.folded import FoldedProgram, RoleProgram
 from sim.engine.machine import Machine
 from sim.engine.replicas import Representatives, representatives

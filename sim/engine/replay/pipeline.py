@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 
 from sim.config.dataclass import dataclass
 from sim.engine.replay.grid import ARRIVAL, END, FIRST_SIDE, HOST_FREE, REACHED, Grid, Indices
-from sim.engine.replay.pass_map import (
-    BROUGHT,
-    COMPUTED,
-    COMPUTED_2,
-    FIRST_STREAM,
-    HOST,
-    READY,
-)
+from sim.engine.replay.pass_map import BROUGHT, COMPUTED, COMPUTED_2, FIRST_STREAM, HOST, READY
 
 Floats = NDArray[np.float64]
 

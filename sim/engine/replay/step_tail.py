@@ -15,13 +15,7 @@ from sim.engine.costs import Costs, Parts
 from sim.engine.folded import Traffic
 from sim.engine.replay.pipeline import Floats
 from sim.engine.transfers import RankTransfers
-from sim.program.operations import (
-    COMPUTE_STREAM,
-    Collective,
-    Communicate,
-    Drained,
-    Operation,
-)
+from sim.program.operations import COMPUTE_STREAM, Collective, Communicate, Drained, Operation
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,11 +4,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from sim.hardware.device import Device
-from sim.hardware.kernels.rates import (
-    gemm_time,
-    integer_rate,
-    memory_bound_time,
-)
+from sim.hardware.kernels.rates import gemm_time, integer_rate, memory_bound_time
 from sim.model.kernels import Attention, Gemm, Kernel, Timed
 
 if TYPE_CHECKING:

@@ -11,14 +11,7 @@ from sim.config.silent import is_silent
 from sim.hardware import stack as stacks
 from sim.hardware.cluster.topology import Topology
 from sim.hardware.stack import Stack, capabilities_of
-from sim.interface.frameworks import (
-    accelerate,
-    deepspeed,
-    loops,
-    nanotron,
-    starting,
-    torchtitan,
-)
+from sim.interface.frameworks import accelerate, deepspeed, loops, nanotron, starting, torchtitan
 from sim.interface.frameworks.arguments import Entry, Flag, Given, read, told, write
 from sim.interface.frameworks.framework import Base, Framework
 from sim.interface.frameworks.megatron import recipes

@@ -2,14 +2,7 @@
 
 from typing import Any
 
-from bokeh.models import (
-    BoxZoomTool,
-    HoverTool,
-    PanTool,
-    Range1d,
-    ResetTool,
-    WheelZoomTool,
-)
+from bokeh.models import BoxZoomTool, HoverTool, PanTool, Range1d, ResetTool, WheelZoomTool
 from bokeh.plotting import figure
 
 _WITH = {"shift": True}  # the wheel without Shift still scrolls the page

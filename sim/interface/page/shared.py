@@ -8,14 +8,7 @@ from bokeh.models import HoverTool, Range1d
 from sim.engine.routes import Regions
 from sim.hardware.cluster.link_names import links_named
 from sim.interface.document import terminal
-from sim.interface.document.nodes import (
-    Figures,
-    Section,
-    Sentence,
-    Table,
-    document,
-    warnings,
-)
+from sim.interface.document.nodes import Figures, Section, Sentence, Table, document, warnings
 from sim.interface.page import inputs, network
 from sim.interface.page.figures import blank, through
 from sim.interface.page.page import Chart, html, paged

@@ -8,13 +8,7 @@ from typing import TypeVar
 from sim.hardware.device import Device
 from sim.jobs.recorded.recording import EventKind, Operator, Tensor
 from sim.model.blocks.head import LONG_ROW, SOFTMAX, SOFTMAX_GRAD
-from sim.model.convolution_kernels import (
-    POOLING,
-    Shape,
-    batch_norm,
-    convolutions,
-    together,
-)
+from sim.model.convolution_kernels import POOLING, Shape, batch_norm, convolutions, together
 from sim.model.fusion import Layout
 from sim.model.kernels import TORCH_NORM, Attention, Gemm, Kernel, MemoryBound, Precision
 from sim.model.recurrent_kernels import Recurrence

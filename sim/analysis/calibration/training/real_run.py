@@ -27,11 +27,7 @@ from weakref import ref
 from sim.analysis.calibration.timing import torch_device
 from sim.analysis.calibration.timing.provenance import machine
 from sim.analysis.calibration.training import phase_timer
-from sim.analysis.calibration.training.job_measurement import (
-    JobMeasurement,
-    MeasuredRound,
-    joined,
-)
+from sim.analysis.calibration.training.job_measurement import JobMeasurement, MeasuredRound, joined
 from sim.analysis.calibration.training.phase_timer import bytes_of, counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
