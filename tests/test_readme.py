@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,13 @@ import pytest
 from docs.refresh import BLOCK, ROOT, SHOWN
 from sim.analysis.validation.table import REQUIRED
 from sim.collectives.compression import Compression
+from sim.engine.live_cluster import LiveCluster
 from sim.engine.routes import Regions
+from sim.jobs.sharing.averaging import Averaging
+from sim.jobs.sharing.barrier import Barrier
+from sim.jobs.sharing.mailboxes import Mailboxes
 from sim.jobs.sharing.plan import methods
+from sim.jobs.sharing.server import Server
 from sim.jobs.sharing.tables import (
     Fault,
     Learning,
@@ -23,6 +29,9 @@ from sim.jobs.sharing.tables import (
     StragglerCause,
     WorkerGroup,
 )
+from sim.jobs.sharing.update_record import UpdateRecord
+from sim.jobs.sharing.worker import Worker
+from sim.jobs.sharing.worker_pool import WorkerPool
 from sim.variability.laws import LAWS
 from tests.collectives.execute import execute
 
@@ -77,6 +86,19 @@ def test_the_page_on_sharing_names_every_key() -> None:
     )
     keys = {field.name for table in tables for field in fields(table) if field.init} - {"law"}
     assert [key for key in sorted(keys) if f"`{key}`" not in text and f".{key}]" not in text] == []
+
+
+def test_the_table_of_calls_names_functions_and_their_arguments() -> None:
+    text = (ROOT / "docs" / "sharing.md").read_text()
+    section = text.partition("## A method of your own")[2].partition("\n## ")[0]
+    owners: dict[str, type] = {"averaging": Averaging, "barrier": Barrier, "cluster": LiveCluster}
+    owners |= {"mailboxes": Mailboxes, "pool": WorkerPool, "record": UpdateRecord}
+    owners |= {"server": Server, "worker": Worker}
+    calls = re.findall(r"^\| `(?:\w+\.)?(\w+)\.(\w+)\((.*?)\)` \|", section, re.M)
+    assert len(calls) == 22
+    for owner, name, arguments in calls:
+        known = signature(getattr(owners[owner], name)).parameters
+        assert {*filter(None, arguments.split(", "))} <= {*known}, name
 
 
 def test_the_table_of_ways_names_scenarios_that_are_there() -> None:
