@@ -32,9 +32,8 @@ def teams(roles: Mapping[int, Lowering]) -> dict[int, Team]:
         for number, (numbers, work) in role.teams.items():
             if number not in found:
                 members = [roles[member] for member in numbers]
-                alike = tuple(
-                    id(member.costs(work)) for member in members
-                )  # ids are unique while the roles exist
+                # Ids are unique while the roles exist.
+                alike = tuple(id(member.costs(work)) for member in members)
                 if alike not in tables:
                     tables[alike] = Tables(members, [member.costs(work) for member in members])
                 place = numbers, id(work)
@@ -95,9 +94,8 @@ class Tables:
         table = self._computed([own.disturbed(item).duration for own in self.costs])
         if not item.beside:
             return table
-        launched = self._computed(
-            [Duration()] * self.size
-        )  # no role begins before its host is free
+        # No role begins before its host is free.
+        launched = self._computed([Duration()] * self.size)
         return _then(launched, self._met(item.beside, table))
 
     @property

@@ -203,10 +203,8 @@ def _new_rows(
         size = max(1, min(_TOGETHER, most, -(-len(part) // (_SHARES * count))))
         starts, began = range(0, len(part), size), time.perf_counter()
         tasks = [task(points=part[first : first + size]) for first in starts]
-        gained = (
-            each * (len(part) + len(points)) * (1.0 - 1.0 / count)
-        )  # saved by running processes
-        alone = number == _FIRST or (not isinstance(jobs, str) and gained < _START)
+        saved = each * (len(part) + len(points)) * (1.0 - 1.0 / count)  # by running processes
+        alone = number == _FIRST or (not isinstance(jobs, str) and saved < _START)
         yield from _of_tasks(tasks, 1 if alone else jobs)
         each = (time.perf_counter() - began) / len(part)
 

@@ -325,9 +325,8 @@ class _Script:
             case "string":
                 return self.pieces(node, 1, r"\\([\"\\$`])", quoted=True)
             case "simple_expansion" | "expansion":
-                blanks = re.match(
-                    r"\s*", _text(node)
-                )  # the parser includes blanks before an expansion in quotes
+                # The parser includes blanks before an expansion in quotes.
+                blanks = re.match(r"\s*", _text(node))
                 return (blanks[0] if blanks else "") + self.expanded(node, quoted)
             case "arithmetic_expansion":
                 inner = node.named_children

@@ -240,9 +240,8 @@ class _Reader:
             return
         space, _, name = node.operator.partition(".")
         numbered = node.attributes.get("seq_id", -1) != -1
-        again = (
-            facts.phase == "backward" and numbered
-        )  # autograd numbers the calls for which it will run a backward pass
+        # Autograd numbers the calls for which it will run a backward pass.
+        again = facts.phase == "backward" and numbered
         if space in NAMESPACES:
             facts.inside = True
             yield from self._call(node, name, facts.phase)
