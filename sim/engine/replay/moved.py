@@ -1,7 +1,7 @@
 """A folded program on another machine, which differs from the first only in rates and latencies.
 
 Traffic whose calls cost as much on both machines, over links of equal capacities, is taken over.
-Maps of passes are shared, too: their keys have the seconds of all calls of a pass.
+So are maps of passes: their keys have the seconds of all calls of a pass.
 """
 
 from copy import copy
@@ -59,8 +59,8 @@ class MovedMachine(FoldedMachine):
         folding.machine, folding.desk = machine, desk
         ranks = [MovedTransfers(rank, desk) for rank in before.desks]
         super().__init__(folding, before._silent, ranks)
-        self._maps, self._stages, self._sends = before._maps, before._stages, before._sends
-        self._tails = before._closing
+        self._maps, self._stages = dict(before._maps), dict(before._stages)
+        self._sends, self._tails = before._sends, before._closing
 
     def _closing_of(self, stage: int, stage_program: Stage) -> StepTail:
         last = stage_program.closing, stage_program.beside

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from sim.config import reads
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.fold import Folding
@@ -34,18 +35,12 @@ class _Folded:
     structure: object
     folded: FoldedMachine | None
 
-    @classmethod
-    def of(cls, program: Program, machine: Machine) -> "_Folded":
-        folding = Folding(program, machine)
-        stages = [role.stage for role, _ in folding.roles]
-        plain = stages == list(range(len(program.stages))) and not unmodelled(program)
-        folded = FoldedMachine(folding) if plain else None
-        return cls(program, machine, _told(machine), folded)
-
     def on(self, program: Program, machine: Machine) -> "_Folded | None":
         """The same program on another machine, or None if it must be folded again."""
         if program is not self.program or _told(machine) != self.structure:
             return None
+        if machine is self.machine:
+            return self
         folded = self.folded and MovedMachine(self.folded, machine)
         return _Folded(program, machine, self.structure, folded)
 
@@ -68,6 +63,15 @@ def _told(machine: Machine) -> object:
     return topology.form, topology.device, machine.backend, machine.slowdown, machine.shared
 
 
+@reads.kept(1, key=lambda program, machine: (program, _told(machine)))
+def _folded(program: Program, machine: Machine) -> _Folded:
+    """The program on this machine, or on an earlier machine on which it is folded alike."""
+    folding = Folding(program, machine)
+    stages = [role.stage for role, _ in folding.roles]
+    plain = stages == list(range(len(program.stages))) and not unmodelled(program)
+    return _Folded(program, machine, _told(machine), FoldedMachine(folding) if plain else None)
+
+
 def runs(steps: Sequence[tuple[Program, Machine]]) -> Iterator[tuple[list[int], Runs]]:
     """Play steps without a clock. Yields the numbers of steps with equal structures, and their runs
     as columns. Steps that need the clock and refused steps are left out.
@@ -76,8 +80,10 @@ def runs(steps: Sequence[tuple[Program, Machine]]) -> Iterator[tuple[list[int], 
     last: _Folded | None = None
     for number, (program, machine) in enumerate(steps):
         with suppress(InputError):
-            last = (last and last.on(program, machine)) or _Folded.of(program, machine)
-            if (estimate := last.estimate()) is not None:
+            last = (last and last.on(program, machine)) or _folded(program, machine).on(
+                program, machine
+            )
+            if last and (estimate := last.estimate()) is not None:
                 key = (estimate.shape, estimate.written), last.roles
                 groups.setdefault(key, []).append((number, estimate))
     for (_, roles), members in groups.items():
