@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 
 from sim.config.dataclass import dataclass
-from sim.jobs.sharing.learning.optimizers import Optimizer, State
 from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.update_record import UpdateRecord
 
@@ -21,18 +20,6 @@ class Rule(Protocol):
     """A step of the weights with an update: a gradient, or the change of a worker's weights."""
 
     def step(self, weights: Vector, update: Vector) -> Vector: ...
-
-
-class Steps:
-    """The steps of an optimizer with its state."""
-
-    def __init__(self, optimizer: Optimizer, size: int) -> None:
-        self.optimizer = optimizer
-        self.state: State = optimizer.start(size)
-
-    def step(self, weights: Vector, update: Vector) -> Vector:
-        weights, self.state = self.optimizer.step(weights, update, self.state)
-        return weights
 
 
 class DelayedNesterov:

@@ -17,9 +17,9 @@ from sim.config.readable import human_seconds
 from sim.config.units import BytesPerSecond, Lt, PositiveSeconds, Seconds
 from sim.engine.routes import Regions
 from sim.jobs.sharing.learning.efficiency import Efficiency
-from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.learning.optimizers import Optimizer, Steps
 from sim.jobs.sharing.learning.task import LearningTask, shapes
-from sim.jobs.sharing.merging import Merging, Steps
+from sim.jobs.sharing.merging import Merging
 from sim.jobs.sharing.tables import (
     Count,
     Fault,

@@ -12,7 +12,7 @@ from sim.collectives.compression import Compression
 from sim.config.errors import InputError
 from sim.engine.live_cluster import Endpoint, Event, LiveCluster, Process
 from sim.jobs.sharing.barrier import Exchange
-from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.learning.optimizers import Optimizer, Steps
 from sim.jobs.sharing.learning.task import LearningTask, Vector, shapes
 from sim.jobs.sharing.workload import TimedLayer, Workload
 from sim.program.causes import (
@@ -89,10 +89,9 @@ class Worker:
         self.restore: Callable[[Worker], Process] | None = None  # runs when the worker is back
         self.compression, self.seed = compression, seed
         self.memory_bandwidth = workload.memory or memory_bandwidth
-        self.optimizer = optimizer
         self.weights: Vector = task.start.copy()
         self.fetched = self.weights  # the weights last fetched from servers or a peer
-        self.state = optimizer.start(self.weights.size)
+        self.optimizer = Steps(optimizer, self.weights.size)
         self.error: Vector = np.zeros_like(self.weights)
         self.push_weight = 1.0
         gpus = len(endpoint.gpus) if workload.in_pieces else 1
@@ -143,7 +142,7 @@ class Worker:
     def apply(self, gradient: Vector) -> Process:
         """Step the worker's weights with its own optimizer."""
         yield from self.optimizer_pass()
-        self.weights, self.state = self.optimizer.step(self.weights, gradient, self.state)
+        self.weights = self.optimizer.step(self.weights, gradient)
 
     @activity
     def optimizer_pass(self, share: float = 1.0) -> Process:

@@ -17,7 +17,7 @@ import numpy as np
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.jobs.sharing.learning.optimizers import Optimizer
+from sim.jobs.sharing.learning.optimizers import Optimizer, Steps
 from sim.jobs.sharing.learning.task import LearningTask, Vector
 
 _PLACES = 16
@@ -119,14 +119,14 @@ def efficiency_of(
 
     The critical batch is the noise scale at up to sixteen places on the way. Raises `InputError`
     if `most` steps do not reach the target, or if the estimated noise or signal is not positive."""
-    weights, state, passed = task.start, optimizer.start(task.start.size), [task.start]
+    weights, own, passed = task.start, Steps(optimizer, task.start.size), [task.start]
     while not task.loss(weights) <= target:
         if len(passed) > most:
             fault = f"the loss is not {target:g} after {most:,} steps of {workers} workers"
             raise InputError("sharing.learning.target", fault, "raise it, or change the rate")
         step = len(passed)
         slope = np.mean([task.gradient(weights, rank, step) for rank in range(workers)], axis=0)
-        weights, state = optimizer.step(weights, slope, state)
+        weights = own.step(weights, slope)
         passed.append(weights)
     steps = max(1, len(passed) - 1)
     places = passed[: steps : -(-steps // _PLACES)]

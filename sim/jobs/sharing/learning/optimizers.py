@@ -160,3 +160,15 @@ class Optimizer:
             if scaled:
                 yield slice(first, first + length)
             first += length
+
+
+class Steps:
+    """An optimizer with its state, which every step changes."""
+
+    def __init__(self, optimizer: Optimizer, size: int) -> None:
+        self.optimizer = optimizer
+        self.state: State = optimizer.start(size)
+
+    def step(self, weights: Vector, gradient: Vector) -> Vector:
+        weights, self.state = self.optimizer.step(weights, gradient, self.state)
+        return weights

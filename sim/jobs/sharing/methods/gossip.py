@@ -241,8 +241,7 @@ def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
             for _ in range(local.begin()):
                 gradient = yield from worker.compute(worker.steps)
                 yield from worker.optimizer_pass()
-                mass = worker.push_weight * worker.weights
-                mass, worker.state = worker.optimizer.step(mass, gradient, worker.state)
+                mass = worker.optimizer.step(worker.push_weight * worker.weights, gradient)
                 worker.weights = mass / worker.push_weight
             yield from worker.encode_part(1.0)
             half = plan.compression.lossy(0.5 * mass, (worker.seed, number))

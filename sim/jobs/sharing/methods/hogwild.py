@@ -9,8 +9,8 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.units import Gt, Le
 from sim.engine.live_cluster import Process
-from sim.jobs.sharing.learning.optimizers import Optimizer
-from sim.jobs.sharing.merging import Merging, Steps
+from sim.jobs.sharing.learning.optimizers import Optimizer, Steps
+from sim.jobs.sharing.merging import Merging
 from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool

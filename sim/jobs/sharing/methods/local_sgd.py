@@ -12,7 +12,7 @@ from sim.config.units import Lt
 from sim.engine.live_cluster import Process
 from sim.jobs.sharing.averaging import Averaging, count_update
 from sim.jobs.sharing.barrier import Barrier, Exchange
-from sim.jobs.sharing.learning.optimizers import Optimizer, Rule
+from sim.jobs.sharing.learning.optimizers import Optimizer, Rule, Steps
 from sim.jobs.sharing.learning.task import Vector
 from sim.jobs.sharing.plan import FP32, Momentum, Sharing
 from sim.jobs.sharing.tables import Count, Natural, NonNegative, Positive
@@ -198,9 +198,9 @@ class OuterSteps:
     last, and the state of the outer optimizer, which is equal on all workers."""
 
     def __init__(self, worker: Worker, piece: Piece, outer: Optimizer) -> None:
-        self.worker, self.piece, self.outer = worker, piece, outer
+        self.worker, self.piece = worker, piece
         self.agreed: Vector = worker.task.start[piece.elements]
-        self.state = outer.start(self.agreed.size)
+        self.outer = Steps(outer, self.agreed.size)
         self.joined: Exchange | None = None
 
     def leave(self, steps: int) -> Process:
@@ -218,7 +218,7 @@ class OuterSteps:
         assert self.joined is not None
         gradient = yield from worker.exchange(self.joined, "all-reduce")
         yield from worker.decode(piece.averaging.messages(piece.barrier), piece.share)
-        self.agreed, self.state = self.outer.step(self.agreed, gradient, self.state)
+        self.agreed = self.outer.step(self.agreed, gradient)
         weights, weight = worker.weights.copy(), worker.weights[piece.elements]
         weights[piece.elements] = (
             self.agreed if not keep else keep * weight + (1.0 - keep) * self.agreed

@@ -176,9 +176,7 @@ def stale_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
             yield from server.push(worker)
             _merge(pool, worker, sent)
             if plan.cached:
-                worker.weights, worker.state = worker.optimizer.step(
-                    worker.weights, sent, worker.state
-                )
+                worker.weights = worker.optimizer.step(worker.weights, sent)
             clocks.tick(worker.rank)
 
     return train
