@@ -37,7 +37,8 @@ _MOST_SIZES = 64  # the most sizes of a span; each is twice the size before
 _HUGE = 2.0**50  # bytes, of which the latency is a negligible part
 MESSAGES = "messages"
 """The protocol of rows that are played message by message, without the library's software. They use
-a single ring or tree through the ranks in order; NCCL has one for each of its channels."""
+a single ring or tree through the ranks in order; NCCL has a ring or tree for each of its
+channels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ class Overlay:
         return self.new(path) if name in self.there or self._older(name) else path
 
     def holds(self, path: Any) -> bool:
-        """Whether a path is of the overlay's own folder."""
+        """Whether a path is in the overlay's own folder."""
         return absolute(path).startswith(self._folder)
 
     def _changed(self, path: Any) -> Any:
@@ -104,7 +104,8 @@ class Overlay:
         return file and found.st_mtime_ns < self._began
 
     def _kept(self, path: str) -> bool:
-        """Whether a path is, or has in it, a file that was there before or is in the overlay."""
+        """Whether a path is or contains a file that was there before the capture, or that is in the
+        overlay."""
         if path in self.there or self._older(path, link=True):
             return True
         inside = self._inside(path) if _is_folder(path) else []
@@ -188,7 +189,7 @@ class Overlay:
             self._os.remove(path)
 
     def _forget(self, path: Any) -> Any:
-        """Where the content of a file was, which the script misses from now on."""
+        """Return where the content of a file is; the script no longer finds the file."""
         place, name = self.place(path), absolute(path)
         self.there.pop(name, None)
         with suppress(FileNotFoundError):

@@ -51,7 +51,7 @@ def of_script(file: str, folder: str) -> bool:
 
 @cache
 def _installed(folder: str) -> bool:
-    """Whether packages are installed in a folder: metadata of one lie there."""
+    """Whether packages are installed in a folder: it then holds metadata of packages."""
     return any(Path(folder).glob("*.dist-info"))
 
 

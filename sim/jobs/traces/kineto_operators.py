@@ -4,12 +4,12 @@ PyTorch's profiler?
 Operators are counted as in a recording. Of the operators around a launch, the outermost operator
 with a kernel of its own counts (`sim.jobs.recorded.kernels.has_kernel`). If none has a kernel of
 its own, the innermost operator counts. Of nested copies and fills, the outermost counts. A CPU's
-trace has no launches, so no such operators.
+trace has no launches, so no operator counts as launching.
 
 Host: the seconds of an operator reach from the end of the operator before it to its own end,
 without calls in which the host waits. So views, Python and the engine count for the operator that
-follows, as in the measured table. The first operator after an optimizer's step counts from its own
-beginning. Threads take turns and are read as a single thread.
+follows, as in a profile's table of host times. The first operator after an optimizer's step counts
+from its own beginning. Threads take turns and are read as a single thread.
 
 Kernels (`record_shapes=True`): an operator's shapes tell which kernel `sim.hardware` times, as in a
 recording. The kernel's seconds are the sum over all kernels that the operator launched; on CPUs
@@ -121,7 +121,7 @@ def _launching_on(events: list[Event]) -> list[Launching]:
 
 
 def _operator(around: list[Event]) -> Event | None:
-    """The operator around a launch that a recording would have."""
+    """Of the operators around a launch, the operator that a recording would hold."""
     for event in around:
         if has_kernel(_name(event)):
             return event

@@ -90,8 +90,8 @@ class RankTrace:
     the first step began. It is None where a trace has the times of computations but not of
     communications. `lead` counts the first kernels that no step time includes. These are the
     kernels of the first step. If the trace has a single step, they are kernels of the step before
-    it. It is 0 if there are no such kernels, and if a step has no kernels. `flights` has the begin
-    and the end of each collective, in the same seconds. `device` is the driver's name of the
+    it. `lead` is 0 if there are no such kernels, and if a step has no kernels. `flights` has the
+    begin and the end of each collective, in the same seconds. `device` is the driver's name of the
     device, and its memory in bytes; empty if the trace does not have them.
     """
 

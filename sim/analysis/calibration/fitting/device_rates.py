@@ -1,4 +1,4 @@
-"""The rates of a device that measured kernels show: bandwidth, peaks, products and attention."""
+"""The rates of a device, from measured kernels: bandwidth, peaks, products and attention."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,8 +18,8 @@ from sim.model.kernels import Attention, Gemm, Kernel
 
 
 def model_of(document: dict[str, Any], profile: Profile) -> Callable[[Kernel], float]:
-    """Return kernel times by the device's rates, which a profile refines; its measured times are
-    not used."""
+    """Return kernel times by the device's rates, which a profile refines. The profile's measured
+    times are not used."""
     device = _device(rated(document, profile))
     return lambda kernel: kernel_time(kernel, device, (kernel.name, *device.attention))
 

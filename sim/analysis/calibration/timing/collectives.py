@@ -137,7 +137,7 @@ def _run(ranks: int, device: str, *arguments: Any) -> None:
             _alone("nccl" if device == "cuda" else "gloo", *arguments)
     except RuntimeError as error:  # under torchrun a peer's death raises it
         rank = f"rank {process_group.own_rank()}"
-        raise InputError(rank, process_group.one_line(error), "what was measured is kept") from None
+        raise InputError(rank, process_group.one_line(error), "the times so far are kept") from None
 
 
 def _alone(backend: Backend, *arguments: Any) -> None:
