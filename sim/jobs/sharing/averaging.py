@@ -1,6 +1,5 @@
 """The mean over all workers, by collectives: for methods that average synchronously."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,14 +66,16 @@ def count_update(
     pool: WorkerPool,
     barrier: Barrier,
     steps: int = 1,
-    weights: Callable[[], Vector] | None = None,
+    *,
+    equal: bool = True,
 ) -> None:
     """Count an update that all workers make together, from `steps` steps of each, only once.
 
-    The record takes the loss on `weights()`. By default these are this worker's weights, which then
-    equal the weights of all other workers."""
+    The record takes the loss on this worker's weights if all weights are then `equal`, otherwise on
+    their mean when all workers have made the update."""
     worker.version += 1
     if worker.version > pool.version:
         pool.version = worker.version
         batches = sum(pool.workers[rank].workload.batch for rank in barrier.members)
-        pool.record.update(0, steps * batches, weights or (lambda: worker.weights))
+        weights = (lambda: worker.weights) if equal else pool.average
+        pool.record.update(0, steps * batches, weights, settled=not equal)

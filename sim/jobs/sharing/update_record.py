@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sim.engine.events import then
 from sim.engine.live_cluster import LiveCluster
 from sim.jobs.sharing.learning.task import LearningTask, Vector, accuracy
 
@@ -73,16 +74,28 @@ class UpdateRecord:
         self._every = 1
 
     def update(
-        self, staleness: int | tuple[int, ...], samples: float, weights: Callable[[], Vector]
+        self,
+        staleness: int | tuple[int, ...],
+        samples: float,
+        weights: Callable[[], Vector],
+        *,
+        settled: bool = False,
     ) -> None:
         """Count an update of the weights that is `staleness` updates late; a tuple has the lateness
-        of several merged updates. `weights()` is read if the curve takes this point."""
+        of several merged updates. `weights()` is read if the curve takes this point: at once, or
+        `settled`, at the end of this moment. A worker that counts for several needs settled
+        weights, as the others apply the update after it."""
         self.updates += 1
         self.samples += samples
         self.staleness.update((staleness,) if isinstance(staleness, int) else staleness)
         self.last = self.cluster.now
         if self.updates % self._every == 0:
-            self._take_loss(weights())
+            take = partial(self._take_loss, self.samples, weights)
+            if settled:
+                then(moment := self.cluster.event(), lambda _: take())
+                self.cluster.fire_last(moment)
+            else:
+                take()
         if self.samples >= self.budget and not self.enough.triggered:
             self.cluster.fire_last(self.enough)
 
@@ -93,10 +106,11 @@ class UpdateRecord:
         self._points = [*points]
         return points
 
-    def _take_loss(self, weights: Vector) -> None:
+    def _take_loss(self, samples: float, read: Callable[[], Vector]) -> None:
+        weights = read()
         if not weights.size:
             return
-        moment = (self.cluster.now, self.samples, self.cluster.bytes)
+        moment = (self.cluster.now, samples, self.cluster.bytes)
         point = partial(self._point, *moment, np.asarray(weights))
         self._points.append(point() if weights.size > _LARGE else point)
         if len(self._points) >= 2 * _POINTS:

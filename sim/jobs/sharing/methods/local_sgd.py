@@ -167,8 +167,8 @@ def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
                 yield from own[leaving].leave(steps)
             if arriving is not None:
                 yield from own[arriving].merge(plan.keep)
-                weights = None if at_once else pool.average
-                count_update(worker, pool, pieces[arriving].barrier, calendar.stretch, weights)
+                barrier = pieces[arriving].barrier
+                count_update(worker, pool, barrier, calendar.stretch, equal=at_once)
 
     return train
 

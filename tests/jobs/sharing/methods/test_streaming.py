@@ -52,6 +52,15 @@ def test_every_fragment_leaves_and_comes_back_once_a_period(stretch, fragments, 
         assert own == list(range((number + 1) * stretch, last + 1, period))
 
 
+@pytest.mark.parametrize("overlap", [0, 3])
+def test_the_curve_has_each_update_when_all_workers_have_merged_it(overlap):
+    """The first worker counts the update, in the moment in which the others merge it, too."""
+    options = {"period": 4, "fragments": 2, "overlap": overlap, "learning": QUADRATIC}
+    result = outcome("local_sgd", **options)
+    assert result.curve[-1].seconds == result.time
+    assert result.curve[-1].loss == result.loss
+
+
 def test_one_fragment_without_overlap_is_diloco():
     """As written out: H steps on one's own, then the outer step with the mean of what all came."""
     pool = trained("local_sgd", period=5, learning=QUADRATIC, task=TASK, **NESTEROV)
