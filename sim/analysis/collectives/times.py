@@ -13,6 +13,7 @@ from sim.collectives.schedule import CollectiveKind, CollectiveSchedule, algorit
 from sim.config import gate, limit
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.grouped import grouped
 from sim.config.units import quantity_of
 from sim.engine.group_loads import group_loads, shape_of
 from sim.engine.machine import Machine
@@ -360,10 +361,8 @@ class _Bench:
 
 def _busiest(wires: Mapping[Link, float]) -> Iterator[tuple[str, float]]:
     """Yield the busiest link of each kind with its seconds; its name counts equally busy links."""
-    kinds: dict[str, list[Link]] = {}
-    for link in sorted(wires, key=lambda link: -wires[link]):
-        kinds.setdefault(str(link[0]), []).append(link)
-    for first, *others in kinds.values():
+    ordered = sorted(wires, key=lambda link: -wires[link])
+    for first, *others in grouped((link[0], link) for link in ordered).values():
         alike = sum(wires[link] > (1.0 - _ALIKE) * wires[first] for link in others)
         more = f" and {alike:,} more" if alike else ""
         if wires[first]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.config.dataclass import dataclass
+from sim.config.grouped import grouped
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
 from sim.engine.play import play
@@ -149,9 +150,7 @@ def _seconds(estimates: Sequence[Estimate], orders: Sequence[Pipelining]) -> Flo
     else:
         repeats = np.array([float(order.repeats) for order in orders])
         ends, sound = steady.ends(pipeline, own, repeats)
-    forms: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for column, estimate in enumerate(estimates):
-        forms[estimate.form].append(column)
+    forms = grouped((estimate.form, column) for column, estimate in enumerate(estimates))
     seconds = np.full(count, np.nan)
     for columns in forms.values():
         together = [estimates[column] for column in columns]

@@ -2,12 +2,12 @@
 step time of the first row of its study, measured and predicted. Values that a table leaves open,
 and properties that all its rows share, cancel out."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
 from sim.config.dataclass import dataclass
+from sim.config.grouped import grouped
 
 CLOSE = 0.05  # share of the first step; a change predicted to within this share counts as right
 
@@ -52,11 +52,7 @@ def summary(table: ValidatedTable) -> dict[str, Any]:
 
 
 def _studies(rows: Iterable[ValidatedRun]) -> Mapping[str, list[ValidatedRun]]:
-    found: dict[str, list[ValidatedRun]] = defaultdict(list)
-    for run in rows:
-        if run.study and run.error is not None:
-            found[run.study].append(run)
-    return found
+    return grouped((run.study, run) for run in rows if run.study and run.error is not None)
 
 
 def _of(runs: list[ValidatedRun]) -> Iterable[Change]:

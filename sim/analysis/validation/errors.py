@@ -16,6 +16,7 @@ import numpy as np
 
 from sim.analysis.validation import changes
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
+from sim.config.grouped import grouped
 
 
 def of_group(measured: Sequence[float], ranking: Sequence[float]) -> float:
@@ -112,11 +113,8 @@ def _regrets(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
 def _jobs(runs: Sequence[ValidatedRun]) -> Iterator[list[tuple[float, float]]]:
     """Yield, for each job with several layouts, their measured and predicted times. If a layout was
     measured several times, the median is its measured time."""
-    jobs: dict[tuple[str, ...], dict[float, list[float]]] = {}
-    for run in runs:
-        layouts = jobs.setdefault(run.job, {})
-        layouts.setdefault(run.predicted or 0.0, []).append(run.measured or 0.0)
-    for layouts in jobs.values():
+    for own in grouped((run.job, run) for run in runs).values():
+        layouts = grouped((run.predicted or 0.0, run.measured or 0.0) for run in own)
         if len(layouts) > 1:
             yield [(float(np.median(times)), predicted) for predicted, times in layouts.items()]
 
@@ -127,11 +125,12 @@ def _repeats(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
     `noise` is the pooled standard deviation of log(measured) within such groups; `repeated` is the
     number of groups. `apart` is the median of (largest / smallest - 1) in a group.
     """
-    groups: dict[tuple[Any, ...], list[float]] = {}
-    for run in runs:
-        same = tuple(sorted((key, str(value)) for key, value in run.configuration.items()
-                            if key != "software"))  # fmt: skip
-        groups.setdefault((same, run.predicted), []).append(float(np.log(run.measured or 1.0)))
+
+    def key(run: ValidatedRun) -> tuple[object, ...]:
+        same = {(name, str(own)) for name, own in run.configuration.items() if name != "software"}
+        return frozenset(same), run.predicted
+
+    groups = grouped((key(run), float(np.log(run.measured or 1.0))) for run in runs)
     repeats = [np.array(times) for times in groups.values() if len(times) > 1]
     if not repeats:
         return {}

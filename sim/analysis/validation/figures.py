@@ -20,6 +20,7 @@ from sim.config import reads
 from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.grouped import grouped
 from sim.config.plugins import modules
 from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings
@@ -85,10 +86,9 @@ class FigureValidation(Answer):
         """For each figure: the number of runs, the mean absolute error (MAPE), the mean error
         (bias), and the worst error. `of_step` is the mean absolute error as a share of the measured
         step, over rows with a measured step (None without such rows)."""
-        groups: dict[str, list[FigureRun]] = {}
-        for run in self.runs:
-            if run.error is not None:
-                groups.setdefault(f"{run.table}, {run.figure}", []).append(run)
+        groups = grouped(
+            (f"{run.table}, {run.figure}", run) for run in self.runs if run.error is not None
+        )
         steps = {(run.table, run.id): run.measured for run in self.runs if run.figure == STEP}
         return [_errors(figure, runs, steps) for figure, runs in groups.items()]
 
@@ -96,10 +96,11 @@ class FigureValidation(Answer):
     def pairs(self) -> list[PairRun]:
         """The steps of the first row of each pair, compared with the steps of the pair's other
         rows."""
-        groups: dict[str, list[FigureRun]] = {}
-        for run in self.runs:
-            if run.pair and run.figure == STEP and run.predicted is not None:
-                groups.setdefault(run.pair, []).append(run)
+        groups = grouped(
+            (run.pair, run)
+            for run in self.runs
+            if run.pair and run.figure == STEP and run.predicted is not None
+        )
         return [
             PairRun(
                 first=first.id,

@@ -11,6 +11,7 @@ from sim.analysis.collectives.times import placed
 from sim.collectives.schedule import GroupShape
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.grouped import grouped
 from sim.engine.machine import Machine
 from sim.hardware import device as devices
 from sim.hardware.device import Device
@@ -60,9 +61,7 @@ class PartValidation(Answer):
     def errors(self) -> list[dict[str, Any]]:
         """For each group: the number of runs, the median and the 95th percentile of absolute
         errors, and the mean error."""
-        groups: dict[str, list[float]] = {}
-        for run in self.runs:
-            groups.setdefault(run.group, []).append(run.error)
+        groups = grouped((run.group, run.error) for run in self.runs)
         return [
             {"group": group, "runs": len(errors), "median": middle, "p95": p95, "bias": bias}
             for group, errors in sorted(groups.items())

@@ -5,7 +5,6 @@ spreads.
 of `topologies/validated`, so a file there with your own runs narrows your own intervals.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from json import dumps
@@ -16,6 +15,7 @@ from typing import Any
 
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
 from sim.config.files import atomic_write
+from sim.config.grouped import grouped
 from sim.uncertainty import student
 from sim.uncertainty.evidence import Campaign, Spread
 
@@ -54,11 +54,7 @@ def counts(run: ValidatedRun) -> bool:
 
 
 def _campaigns(runs: Iterable[ValidatedRun]) -> dict[Campaign, list[ValidatedRun]]:
-    found: dict[Campaign, list[ValidatedRun]] = defaultdict(list)
-    for run in runs:
-        if counts(run) and run.campaign:
-            found[run.campaign].append(run)
-    return found
+    return grouped((run.campaign, run) for run in runs if counts(run) and run.campaign)
 
 
 def _spread(table: str, campaign: Campaign, runs: Sequence[ValidatedRun]) -> Spread:
@@ -78,9 +74,7 @@ def _spread(table: str, campaign: Campaign, runs: Sequence[ValidatedRun]) -> Spr
 def _beside_their_jobs(runs: Sequence[ValidatedRun]) -> tuple[list[float], int]:
     """Return each error minus the median error of its job's layouts, and the number of such
     jobs."""
-    jobs: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    for run in runs:
-        jobs[run.job].append(error(run))
+    jobs = grouped((run.job, error(run)) for run in runs)
     several = [errors for errors in jobs.values() if len(errors) > 1]
     return [one - median(errors) for errors in several for one in errors], len(several)
 

@@ -16,6 +16,7 @@ from sim.analysis.validation.table import JOB, REQUIRED, number, records, run_by
 from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.grouped import grouped
 from sim.config.stopping import so_far
 from sim.parallel.memory import Memory, memories
 from sim.parallel.step import training_step
@@ -171,10 +172,8 @@ def _predicted(
 
 def _together(rows: Sequence[Mapping[str, Any]]) -> list[_Task]:
     """Return the rows as tasks. Rows that may be the same job are in one task."""
-    tasks: dict[tuple[str, ...], list[tuple[int, Mapping[str, Any]]]] = {}
-    for place, row in enumerate(rows):
-        shape = tuple(str(row[column]) for column in REQUIRED if column not in _OF_A_RUN)
-        tasks.setdefault(shape, []).append((place, row))
+    shape = [column for column in REQUIRED if column not in _OF_A_RUN]
+    tasks = grouped((tuple(str(row[own]) for own in shape), (n, row)) for n, row in enumerate(rows))
     return [tuple(task) for task in tasks.values()]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
+from sim.config.grouped import grouped
 from sim.engine.costs import Costs
 from sim.engine.fold import Folding
 from sim.engine.machine import Machine
@@ -65,9 +66,7 @@ class Seconds:
         self.role, self.costs = role, costs
         self._host: dict[str, float] = {}
         self._segments: dict[int, tuple[Work, list[float]]] = {}  # by the work's id
-        left: dict[str, list[Span]] = {}
-        for span in reversed(spans):
-            left.setdefault(span.stream, []).append(span)
+        left = grouped((span.stream, span) for span in reversed(spans))
         for operation in written:
             row, pieces = left.get(operation.stream, []), f"{operation.name}."
             self._host[operation.name] = 0.0

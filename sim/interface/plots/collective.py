@@ -8,6 +8,7 @@ from matplotlib import colormaps
 
 from sim.analysis.collectives.times import CollectiveTimes
 from sim.collectives.schedule import CollectiveSchedule, Round
+from sim.config.grouped import grouped
 from sim.config.readable import human_bytes, human_seconds
 from sim.interface.plots import topology
 from sim.interface.plots.picture import PALETTE, Figure
@@ -49,9 +50,7 @@ def _colours(schedule: CollectiveSchedule) -> Any:
 
 
 def _draw_round(axes: Any, number: int, round_: Round, colour: Any) -> None:
-    carried: dict[tuple[int, int, bool], list[int]] = {}
-    for send in round_:
-        carried.setdefault((send.src, send.dst, send.reduce), []).append(send.chunk)
+    carried = grouped(((send.src, send.dst, send.reduce), send.chunk) for send in round_)
     for (src, dst, adds), chunks in carried.items():
         style = {"arrowstyle": "-|>", "linestyle": "-" if adds else (0, (4, 2)), "shrinkB": 3}
         shade = colour(min(chunks))

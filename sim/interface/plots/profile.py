@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from sim.config.grouped import grouped
 from sim.hardware import device as devices
 from sim.hardware.kernels.measurements import class_of
 from sim.hardware.kernels.profile import Profile
@@ -53,10 +54,7 @@ def _rates(
         if shown:
             work = [row.measured.kernel.flops for row in shown]
             _scatter(axes, work, [row.rate for row in shown], shown, colours[line.group])
-    shared: dict[float, list[str]] = {}
-    for line in classes:
-        if line.group != "stream":
-            shared.setdefault(line.peak, []).append(line.group)
+    shared = grouped((line.peak, line.group) for line in classes if line.group != "stream")
     for peak, groups in shared.items():
         axes.axhline(peak, color=colours[groups[0]], linewidth=1, linestyle="--")
         label = "peak " + ", ".join(dict.fromkeys(group.split()[1] for group in groups))
@@ -68,9 +66,7 @@ def _rates(
 def _curves(axes: Axes, rows: Sequence[KernelPrediction], classes: Sequence[ClassErrors]) -> None:
     """Draw the bandwidth of memory-bound kernels against bytes, for at most seven kinds from slow
     to fast."""
-    kinds: dict[str, list[KernelPrediction]] = {}
-    for row in filter(_memory_bound, rows):
-        kinds.setdefault(row.measured.kernel.name, []).append(row)
+    kinds = grouped((row.measured.kernel.name, row) for row in filter(_memory_bound, rows))
     slowest = sorted(kinds, key=lambda kind: min(row.rate for row in kinds[kind][-2:]))
     step = max(1, len(slowest) // _CURVES)
     for colour, kind in zip(PALETTE, slowest[::step], strict=False):

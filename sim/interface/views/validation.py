@@ -12,6 +12,7 @@ from sim.analysis.validation.errors import mean_of, missed, summary
 from sim.analysis.validation.figures import FigureRun, FigureValidation, PairRun
 from sim.analysis.validation.parts import PartValidation
 from sim.analysis.validation.validate import ValidatedRun, ValidatedTable
+from sim.config.grouped import grouped
 from sim.config.readable import human_bytes, human_seconds
 from sim.interface.document.nodes import (
     Document,
@@ -280,11 +281,8 @@ def _run(run: FigureRun) -> Cells:
 
 def _assumed(answer: FigureValidation) -> Iterator[str]:
     """Yield the assumptions about rows, each set of assumptions once."""
-    of: dict[tuple[str, ...], list[str]] = {}
-    for run in answer.runs:
-        if run.assumed and run.id not in of.setdefault(run.assumed, []):
-            of[run.assumed].append(run.id)
-    for assumed, ids in of.items():
+    pairs = dict.fromkeys((run.assumed, run.id) for run in answer.runs if run.assumed)
+    for assumed, ids in grouped(pairs).items():
         rest = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
         yield f"{ids[0]}{rest}: {'; '.join(assumed)}."
 

@@ -1,7 +1,6 @@
 """The profile of a device: rates fitted to measured kernels, and the errors on kernels kept out of
 the fit. Host seconds of operators come from host seconds of calls, measured or found in traces."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import log
@@ -14,8 +13,9 @@ from sim.analysis.calibration.fitting.device_rates import fitted_rates, model_of
 from sim.analysis.calibration.timing.clock import summary
 from sim.analysis.calibration.timing.host_times import HostTime
 from sim.config import catalog
+from sim.config.grouped import grouped
 from sim.hardware.kernels.calibrated import Calibrated, features, likeliest, ratios
-from sim.hardware.kernels.dispatch import OperatorTime, Phase
+from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.environment import Environment
 from sim.hardware.kernels.measurements import KernelClass, Measurement, class_of
 from sim.hardware.kernels.profile import KernelResidual, Origin, Profile, Smoothness
@@ -136,9 +136,7 @@ def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:
 def traced(calls: Iterable[HostCall]) -> tuple[OperatorTime, ...]:
     """Return the median of every operator and phase in traces of PyTorch's profiler. The profiler's
     own time for each operator is included."""
-    seconds: defaultdict[tuple[str, Phase], list[float]] = defaultdict(list)
-    for call in calls:
-        seconds[call.operator, call.phase].append(call.seconds)
+    seconds = grouped(((call.operator, call.phase), call.seconds) for call in calls)
     return tuple(
         OperatorTime(operator=name, phase=phase, seconds=middle, spread=spread, calls=len(own))
         for (name, phase), own in seconds.items()

@@ -7,6 +7,7 @@ from typing import Any
 
 from sim.analysis.calibration.fitting import gemm
 from sim.config import catalog
+from sim.config.grouped import grouped
 from sim.config.readable import quantity_text
 from sim.hardware.device import Device
 from sim.hardware.kernels import fused_attention
@@ -72,10 +73,9 @@ def _peaks(measurements: Sequence[Measurement]) -> dict[str, str]:
 def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:
     """Return all constants for the precision with most shapes. For other precisions, return only
     the share at full clock."""
-    groups: dict[str, list[Measurement]] = {}
-    for measurement in measurements:
-        if isinstance(measurement.kernel, Gemm):
-            groups.setdefault(measurement.kernel.precision, []).append(measurement)
+    groups = grouped(
+        (own.kernel.precision, own) for own in measurements if isinstance(own.kernel, Gemm)
+    )
     if not groups:
         return {}
     main = max(groups, key=lambda precision: len(groups[precision]))
@@ -94,11 +94,11 @@ def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str
 
 def _attention_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:
     """Return, by generation of fused attention, the shares of the peak that its kernels reach."""
-    groups: dict[str, list[tuple[Attention, float]]] = {}
-    for measurement in measurements:
-        kernel = measurement.kernel
-        if isinstance(kernel, Attention):
-            groups.setdefault(kernel.name, []).append((kernel, measurement.seconds))
+    groups = grouped(
+        (kernel.name, (kernel, own.seconds))
+        for own in measurements
+        if isinstance(kernel := own.kernel, Attention)
+    )
     rates = {generation: _shares(device, generation, group) for generation, group in groups.items()}
     return {generation: tables for generation, tables in rates.items() if len(tables) == 2}
 

@@ -10,6 +10,7 @@ from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollec
 from sim.collectives.libraries import backend
 from sim.collectives.libraries.gloo import Gloo, HostRates
 from sim.config.errors import InputError
+from sim.config.grouped import grouped
 from sim.engine.machine import Machine
 
 _CACHES = tuple(2.0**k for k in range(17, 26, 2))  # first guesses of a cache's size, bytes
@@ -83,10 +84,7 @@ def constants(ranks: int, transfers: Transfers) -> tuple[float, float]:
     >>> message, round(bandwidth)
     (0.0001, 1000000000)
     """
-    by_size: dict[float, list[float]] = {}
-    for size, seconds in transfers:
-        by_size.setdefault(size, []).append(seconds)
-    points = sorted((size, median(times)) for size, times in by_size.items())
+    points = sorted((size, median(times)) for size, times in grouped(transfers).items())
     (_, shortest), (small, faster), (large, slower) = points[0], points[-2], points[-1]
     slope = max(slower - faster, 1e-9) / (large - small)
     return shortest / 2.0, 2.0 * (ranks - 1) / ranks / slope

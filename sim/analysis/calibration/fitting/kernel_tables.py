@@ -34,6 +34,7 @@ from sim.analysis.calibration.fitting.device_profile import traced
 from sim.analysis.calibration.timing.kernel_suite import EVERY, size_kept_out
 from sim.config import tables
 from sim.config.errors import InputError
+from sim.config.grouped import grouped
 from sim.config.tables import Row, number
 from sim.hardware.device import Device
 from sim.hardware.kernels.dispatch import OperatorTime
@@ -244,10 +245,7 @@ def _kept_out(times: Mapping[Kernel, Sequence[float]]) -> Iterator[Measurement]:
     products.sort(key=lambda gemm: (gemm.precision, gemm.m, gemm.n, gemm.k, gemm.batch))
     for place, product in enumerate(products, start=1):
         yield _measured(product, times[product], kept_out=place % EVERY == 0)
-    curves: dict[str, list[MemoryBound]] = {}
-    for kernel in times:
-        if isinstance(kernel, MemoryBound):
-            curves.setdefault(kernel.name, []).append(kernel)
+    curves = grouped((kernel.name, kernel) for kernel in times if isinstance(kernel, MemoryBound))
     for curve in curves.values():
         curve.sort(key=lambda kernel: kernel.bytes)
         for place, moved in enumerate(curve):

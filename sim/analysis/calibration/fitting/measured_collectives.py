@@ -6,6 +6,7 @@ from math import sqrt
 from sim.collectives.interconnect import CollectiveCall, Interconnect
 from sim.collectives.schedule import KINDS, GroupShape, kind_named
 from sim.config.dataclass import dataclass
+from sim.config.grouped import grouped
 from sim.jobs.traces.operation_times import OperationTime
 
 # For ranks that no wire slows down: all the time of gloo's calls over loopback counts as gloo's.
@@ -29,12 +30,11 @@ def from_readings(
     work of the machine can only make a call wait; on shared cores it waits for a time slice of the
     scheduler (3 ms).
     """
-    passes: dict[tuple[str, int, int, float], list[float]] = {}
-    for reading in readings:
-        alone = reading.ranks > 1 and reading.groups == 1
-        if reading.operation in KINDS and alone and reading.bytes > 0:
-            key = (reading.operation, reading.ranks, reading.nodes, reading.bytes)
-            passes.setdefault(key, []).append(reading.seconds)
+    passes = grouped(
+        ((own.operation, own.ranks, own.nodes, own.bytes), own.seconds)
+        for own in readings
+        if own.operation in KINDS and own.ranks > 1 and own.groups == 1 and own.bytes > 0
+    )
     return [
         MeasuredCollective(
             table=_table(kind, ranks, nodes),

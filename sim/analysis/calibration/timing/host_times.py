@@ -34,6 +34,7 @@ from sim.analysis.calibration.timing.host_suite import (
 )
 from sim.analysis.calibration.timing.launches import wait_of
 from sim.config.dataclass import dataclass
+from sim.config.grouped import grouped
 from sim.hardware.kernels.dispatch import VIEW, Phase, fused_as_one
 from sim.jobs.recorded.kernels import is_free, is_shape
 
@@ -85,9 +86,7 @@ def _one_pass(device: str) -> Iterator[HostTime]:
 
 def quickest(times: Iterable[HostTime]) -> list[HostTime]:
     """Return the shortest time of each call and phase, since other work comes and goes."""
-    by_call: defaultdict[tuple[str, Phase], list[HostTime]] = defaultdict(list)
-    for row in times:
-        by_call[row.name, row.phase].append(row)
+    by_call = grouped(((row.name, row.phase), row) for row in times)
     return [min(own, key=lambda row: row.of_longest) for own in by_call.values()]
 
 

@@ -3,13 +3,13 @@
 import csv
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from sim.analysis.calibration.timing.calls.dispatch import call
 from sim.analysis.calibration.timing.clock import Call, Clock
 from sim.analysis.calibration.timing.kernel_suite import KernelCase
+from sim.config.grouped import grouped
 from sim.config.tables import without_torn_end
 from sim.hardware.kernels.measurements import COLUMNS, HEADING, Measurement, read, row
 from sim.model.kernels import Attention, Gemm, Kernel
@@ -64,9 +64,7 @@ def time_kernels(
 
 def quickest(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Return the shortest time of each kernel, in the order in which kernels first appear."""
-    by_kernel: defaultdict[str, list[Measurement]] = defaultdict(list)
-    for measurement in measurements:
-        by_kernel[repr(measurement.kernel)].append(measurement)
+    by_kernel = grouped((repr(measurement.kernel), measurement) for measurement in measurements)
     return [min(own, key=lambda measurement: measurement.seconds) for own in by_kernel.values()]
 
 

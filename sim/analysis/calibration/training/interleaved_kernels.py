@@ -13,6 +13,7 @@ from sim.analysis.calibration.timing.kernel_suite import kernel_cases
 from sim.analysis.calibration.timing.kernels import time_kernels
 from sim.analysis.calibration.timing.provenance import provenance
 from sim.analysis.calibration.training.job_measurement import JobMeasurement
+from sim.config.grouped import grouped
 from sim.hardware.kernels.measurements import Measurement
 from sim.model.kernels import Precision
 
@@ -38,11 +39,11 @@ def at_median_speed(job: JobMeasurement) -> list[Measurement]:
     in the median round.
     """
     middle = median(measured.reference for measured in job.rounds)
-    by_kernel: dict[str, list[Measurement]] = {}
-    for measured in job.rounds:
-        for kernel in measured.kernels:
-            scaled = replace(kernel, seconds=kernel.seconds * middle / measured.reference)
-            by_kernel.setdefault(repr(kernel.kernel), []).append(scaled)
+    by_kernel = grouped(
+        (repr(own.kernel), replace(own, seconds=own.seconds * middle / measured.reference))
+        for measured in job.rounds
+        for own in measured.kernels
+    )
     return [_mean(same) for same in by_kernel.values()]
 
 
