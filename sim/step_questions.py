@@ -14,8 +14,9 @@ from sim.model.kernels import Attention, Gemm, Kernel
 from sim.parallel.job import stage_kernels
 from sim.program.program import Program
 from sim.results.answer import Figures
-from sim.results.assemble import facts_of, inputs_of, of_runs
+from sim.results.assemble import facts_of, inputs_of
 from sim.results.result import misfit_of
+from sim.results.runs import of_runs
 from sim.scenario.scenario import Scenario
 from sim.scenario.settings import flat
 from sim.scenario.setup import PlanSetup, load_topology

@@ -1,16 +1,13 @@
 """Questions to a collective library: a call, and the hardware as the library finds it.
 
-Measured collectives tell the state of a network. A network may carry less than the library reaches
-on a healthy network: the bytes through it are then divided by a `share`.
+A topology may name the algorithms among which a call takes the fastest.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from statistics import median
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from sim.collectives.algorithms import direct, ring
 from sim.collectives.schedule import (
     CollectiveKind,
     GroupShape,
@@ -22,7 +19,7 @@ from sim.collectives.schedule import (
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.plugins import modules
-from sim.program.operations import AUTO, AlgorithmRule, MeasuredBandwidth
+from sim.program.operations import AUTO, AlgorithmRule
 
 if TYPE_CHECKING:
     from sim.program.routed import Routed
@@ -129,36 +126,6 @@ class NetworkState:
 
 
 HEALTHY = NetworkState()
-
-
-def bus_factor(kind: CollectiveKind, ranks: int) -> float:
-    """nccl-tests' busbw / algbw (see its PERFORMANCE.md): bytes on the busiest link of a ring for
-    each byte of the collective. Where rings lack the collective, direct sends count.
-
-    >>> bus_factor("all_reduce", 8), bus_factor("all_to_all", 8), bus_factor("broadcast", 8)
-    (1.75, 0.875, 1.0)
-    """
-    cost = ring.cost if kind in offered(ring) else direct.cost
-    return cost(kind, ranks).bytes
-
-
-def seconds_of(measured: MeasuredBandwidth) -> float:
-    """The seconds of a measured collective, from its bus bandwidth."""
-    sent = bus_factor(measured.collective, measured.gpus) * measured.size
-    return sent / measured.bus_bandwidth
-
-
-def state_of(measured: Sequence[MeasuredBandwidth], expected: Sequence[float]) -> NetworkState:
-    """The state that explains measurements, for which the library `expected` other seconds.
-    Measurements quicker than expected are left out.
-
-    >>> half = MeasuredBandwidth(collective="all_gather", gpus=16, size=2**30, bus_bandwidth=1e11)
-    >>> state_of([half], [seconds_of(half) / 2])
-    NetworkState(share=0.5)
-    """
-    taken = [(seconds_of(m), t) for m, t in zip(measured, expected, strict=True)]
-    shares = [t / seconds for seconds, t in taken if seconds > t]
-    return NetworkState(share=median(shares)) if shares else HEALTHY
 
 
 _FOLDER = "sim.collectives.algorithms"

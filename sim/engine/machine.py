@@ -13,7 +13,6 @@ from sim.collectives.interconnect import (
     NetworkState,
     check,
     chosen,
-    state_of,
 )
 from sim.collectives.libraries.backend import Backend
 from sim.collectives.schedule import GroupShape, kind_named
@@ -126,6 +125,8 @@ class Machine:
         network = self.topology.network
         if network is None or not network.measured or self.topology.nodes == 1:
             return HEALTHY
+        from sim.collectives.measured_network import state_of
+
         return state_of(network.measured, [self._expected(reading) for reading in network.measured])
 
     def _expected(self, measured: MeasuredBandwidth) -> float:

@@ -1,7 +1,13 @@
 """Casts of operands into the format of a recipe below 16 bits."""
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from sim.model.execution import Execution
 from sim.model.kernels import Kernel, MemoryBound
+
+if TYPE_CHECKING:
+    from sim.model.precision import Recipe
 
 # Share of element-wise kernels' bandwidth that casting, scaling and transposing kernels reach.
 # H800 (kernels/deepseek_v3_train_profile.csv), relative to 3352 GB/s: element-wise kernels 0.87,
@@ -48,3 +54,25 @@ def transposed(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]
         return ()
     moved = 2.0 * elements * recipe.element
     return (MemoryBound(name=f"{name} transpose", bytes=moved, rate=CASTING),)
+
+
+def weight_casts(
+    recipe: "Recipe", *, parameters: float, updated: float, tensors: int
+) -> Iterator[MemoryBound]:
+    """Yield the kernels that cast weights of linear layers into a recipe's format, once a step.
+    Weights that are gathered in this format are cast as the optimizer writes them, after a pass
+    over the rank's share of fp32 masters for their maxima (Megatron-LM, distrib_optimizer.py,
+    quantize_param_shard), and are transposed after the gather. All other weights are cast whole,
+    from bf16."""
+    if recipe.weights == "pass":
+        return
+    copies, name = recipe.copies("weight"), "cast weights"
+    if not recipe.gathers_weights:
+        moved = recipe.cast(parameters, copies, width=2)
+        yield MemoryBound(name=name, bytes=moved, launches=recipe.launches(copies) * tensors)
+        return
+    if recipe.amax:
+        yield MemoryBound(name="maxima of weights", bytes=updated * 4, launches=2 * tensors)
+    if copies > 1 and not recipe.sharded and not recipe.turns_weights:
+        moved = parameters * 2 * recipe.element
+        yield MemoryBound(name="transpose weights", bytes=moved, launches=tensors)

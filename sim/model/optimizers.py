@@ -2,16 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from math import ceil
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.fusion import Gradients
 from sim.model.kernels import Gemm, Kernel, MemoryBound, Precision, weight_width
 from sim.model.operators import Matrix
-
-if TYPE_CHECKING:
-    from sim.model.precision import Recipe
 
 Moments = Literal["fp32", "bf16", "fp8"]
 
@@ -210,28 +207,6 @@ def optimizer_work(
     if gradients != "fresh":
         steps.append(MemoryBound(name="zero gradients", bytes=parameters * grad))
     return tuple(steps)
-
-
-def weight_casts(
-    recipe: "Recipe", *, parameters: float, updated: float, tensors: int
-) -> Iterator[MemoryBound]:
-    """Yield the kernels that cast weights of linear layers into a recipe's format, once a step.
-    Weights that are gathered in this format are cast as the optimizer writes them, after a pass
-    over the rank's share of fp32 masters for their maxima (Megatron-LM, distrib_optimizer.py,
-    quantize_param_shard), and are transposed after the gather. All other weights are cast whole,
-    from bf16."""
-    if recipe.weights == "pass":
-        return
-    copies, name = recipe.copies("weight"), "cast weights"
-    if not recipe.gathers_weights:
-        moved = recipe.cast(parameters, copies, width=2)
-        yield MemoryBound(name=name, bytes=moved, launches=recipe.launches(copies) * tensors)
-        return
-    if recipe.amax:
-        yield MemoryBound(name="maxima of weights", bytes=updated * 4, launches=2 * tensors)
-    if copies > 1 and not recipe.sharded and not recipe.turns_weights:
-        moved = parameters * 2 * recipe.element
-        yield MemoryBound(name="transpose weights", bytes=moved, launches=tensors)
 
 
 def _unscale(share: float, precision: Precision, grad: int, tensors: int) -> Iterator[MemoryBound]:

@@ -7,7 +7,7 @@ from math import ceil
 
 from sim.model.execution import ParameterGroup
 from sim.model.kernels import READ, Item, Kernel, MemoryBound
-from sim.model.optimizers import optimizer_work, shares, weight_casts
+from sim.model.optimizers import optimizer_work, shares
 from sim.parallel.job import Job
 from sim.parallel.segments import Items, segments
 from sim.parallel.state import shards
@@ -89,6 +89,8 @@ def _update(
     )
     for group, count in parameters.items():
         if job.recipe and group.low:
+            from sim.model.casts import weight_casts
+
             yield from weight_casts(
                 job.recipe, parameters=count, updated=count / ranks, tensors=tensors
             )

@@ -8,18 +8,12 @@ from sim.collectives.libraries import backend as backends
 from sim.config.dataclass import dataclass
 from sim.engine.accounts import (
     Account,
-    account_runs,
     bubble_fraction,
-    bubble_fractions,
     critical_role,
-    critical_roles,
     hidden,
-    of_run,
 )
-from sim.engine.fold import fold
 from sim.engine.record import Record
 from sim.engine.timeline import Deferred
-from sim.engine.tracks import Runs
 from sim.hardware.cluster.price import per_million
 from sim.hardware.cluster.topology import Topology
 from sim.model.counts import active_parameters, model_flops, parameters
@@ -32,7 +26,7 @@ from sim.parallel.resolved import lacking
 from sim.program.causes import BUBBLE, COMPUTE, LOADING, RECOMPUTE, STRAGGLERS
 from sim.program.program import Program
 from sim.results.answer import Inputs, said_of
-from sim.results.result import Result, columns_of
+from sim.results.result import Result
 from sim.scenario.setup import PlanSetup
 from sim.uncertainty.evidence import Campaign, evidence
 from sim.uncertainty.intervals import ErrorLaw, Interval, Kernels, Sigmas, interval
@@ -162,32 +156,6 @@ def of_step(setup: PlanSetup, facts: StepFacts, step: float, sure: Interval) -> 
         "capacity": job.device.usable_memory,
         "fits": facts.fits,
     }
-
-
-def of_runs(
-    runs: Runs, setups: Sequence[PlanSetup], programs: Sequence[Program]
-) -> Iterator[dict[str, Any]]:
-    """Yield the columns of each run in the table of a sweep, equal to those of a `Result`."""
-    spent, critical = account_runs(runs), critical_roles(runs).tolist()
-    bubbles = bubble_fractions(runs.roles, runs.step, spent).tolist()
-    known: dict[tuple[int, str, str], StepFacts] = {}
-    for column, (setup, program) in enumerate(zip(setups, programs, strict=True)):
-        topology = setup.machine.topology
-        key = id(program), topology.name, topology.backend
-        facts = known.get(key) or known.setdefault(key, facts_of(setup, program))
-        step, lowered = float(runs.step[column]), partial(fold, program, setup.machine)
-        sure = facts.interval(program, step, partial(Record.of, runs, column, lowered))
-        yield columns_of(
-            {
-                **of_step(setup, facts, step, sure),
-                "breakdown": of_run(spent[critical[column]], column),
-                "bubble_fraction": bubbles[column],
-                "straggler_seconds": 0.0,
-                "roles": len(runs.roles),
-                "operations": runs.steps,
-                "events": 0,
-            }
-        )
 
 
 def expected(step: float, sure: Interval) -> dict[str, Any]:

@@ -1,11 +1,10 @@
 """Settings: single values of a scenario and of the files that it names, by dotted key."""
 
 import copy
-import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from sim.config import catalog, gate
+from sim.config import gate
 from sim.config.errors import InputError
 from sim.config.schema import Section, annotations_of
 
@@ -41,26 +40,17 @@ def settings_of(settings: Settings, price: str | None = None) -> dict[str, Any]:
     Raises `InputError`.
     """
     settings = [settings] if isinstance(settings, str) else settings
-    pairs = [*(settings.items() if isinstance(settings, Mapping) else map(setting, settings))]
+    pairs = [*(settings.items() if isinstance(settings, Mapping) else _read(settings))]
     for key, value in pairs:
         gate.refuse_unsound(value, f"setting {gate.shown(key)}")
     return dict(pairs if price is None else [*pairs, ("topology.price.hour", price)])
 
 
-def setting(written: str) -> tuple[str, Any]:
-    """Key and value of a `key=value` text. Raises `InputError` for anything else."""
-    key, equals, text = written.partition("=")
-    if not equals or not key.strip():
-        raise InputError(f"--set {written}", "is not of the form key=value", "e.g. plan.tp=4")
-    return key.strip(), value_of(text.strip())
+def _read(settings: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    for written in settings:
+        from sim.scenario.setting_texts import setting
 
-
-def value_of(text: str) -> Any:
-    """A value as written after `key=`: TOML, or a bare text such as 400 Gb/s."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
-        return text  # a bare word or a quantity such as 400 Gb/s
+        yield setting(written)
 
 
 def changes_of(change: Mapping[str, Any], file: str) -> dict[str, Any]:
@@ -104,15 +94,6 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
-def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a table of a file states, with keys that are dotted or in tables.
-
-    >>> dotted({"plan": {"tp": 2}, "change": {"network.nics": 4}})
-    {'plan.tp': 2, 'network.nics': 4}
-    """
-    return {key.removeprefix("change."): value for key, value in flat(table)}
-
-
 def split_key(key: str) -> tuple[str, str, str]:
     """The file that a change belongs to, and its key in that file in two parts. Raises
     `InputError`."""
@@ -146,18 +127,10 @@ def head_of(key: str) -> str:
     return key.partition(".")[0]
 
 
-FOLDER = "topologies/profiles"
+def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a table of a file states, with keys that are dotted or in tables.
 
-
-def setting_of(name: str) -> tuple[str, str]:
-    """Key and value of the setting that a profile stands for, given by name or path: times of a
-    device's kernels, or constants of a collective library. Raises `InputError` for another file."""
-    path = catalog.find(FOLDER, name, where="--profile")
-    keys = catalog.read(path).keys()
-    if "backend" in keys:
-        return "topology.backend", name
-    if "measurements" in keys:
-        return "device.profile", name
-    fault = "is the profile neither of a device nor of a collective library"
-    spread = "errors of measured runs belong in topologies/validated/" * ("spreads" in keys)
-    raise InputError(catalog.place(path), fault, spread or "`sim calibrate` writes one")
+    >>> dotted({"plan": {"tp": 2}, "change": {"network.nics": 4}})
+    {'plan.tp': 2, 'network.nics': 4}
+    """
+    return {key.removeprefix("change."): value for key, value in flat(table)}

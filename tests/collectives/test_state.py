@@ -6,8 +6,9 @@ from math import prod
 import pytest
 
 from sim.analysis.validation.table import cluster_of
-from sim.collectives.interconnect import HEALTHY, seconds_of
+from sim.collectives.interconnect import HEALTHY
 from sim.collectives.libraries import backend
+from sim.collectives.measured_network import seconds_of
 from sim.collectives.schedule import GroupShape
 from sim.config.errors import InputError
 from sim.engine.machine import Machine

@@ -7,7 +7,7 @@ import pytest
 from sim import run
 from sim.config.errors import InputError
 from sim.kind import load
-from sim.scenario.settings import setting_of
+from sim.scenario.setting_texts import setting_of
 
 FABRIC = """\
 backend = "nccl"

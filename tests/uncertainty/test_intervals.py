@@ -7,7 +7,8 @@ import pytest
 
 import sim
 from sim.uncertainty.evidence import Campaign, Evidence, Spread, evidence
-from sim.uncertainty.intervals import Interval, Kernels, Sigmas, faster, told_apart
+from sim.uncertainty.intervals import Interval, Kernels, Sigmas
+from sim.uncertainty.order import faster, told_apart
 from sim.uncertainty.student import quantile
 
 JOB = Campaign(

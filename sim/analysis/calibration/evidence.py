@@ -21,6 +21,7 @@ from sim.collectives.schedule import KINDS
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware import device as devices
+from sim.hardware import nearest_device
 from sim.hardware.kernels import dispatch
 from sim.hardware.kernels.dispatch import OperatorTime
 from sim.hardware.kernels.measurements import Measurement
@@ -123,7 +124,7 @@ def _source(path: Path, trace: Mapping[str, Any], device: str) -> Source:
     name = str(first.get("name", "")) if isinstance(first, dict) else ""
     generation = devices.load(device, where="--as").generation
     refuse_of_other(path, trace["traceEvents"], generation)
-    known = devices.nearest(name, 0.0)
+    known = nearest_device.nearest(name, 0.0)
     if known and devices.load(known).generation != generation:
         fault = f"is of {name!r}, but --as names a {generation!r}"
         raise InputError(str(path), fault, f"write --as {known}")

@@ -20,7 +20,7 @@ from sim.analysis.calibration.timing.launches import copies, launches
 from sim.analysis.calibration.timing.provenance import provenance
 from sim.config import catalog, counting, progress
 from sim.config.errors import InputError
-from sim.hardware import device as devices
+from sim.hardware import nearest_device
 from sim.hardware.kernels.environment import Environment
 from sim.hardware.kernels.measurements import read
 from sim.hardware.kernels.profile import Profile
@@ -34,7 +34,7 @@ def device_file(device: str) -> str:
     import torch
 
     name, memory = torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
-    nearest = devices.nearest(name, float(memory))
+    nearest = nearest_device.nearest(name, float(memory))
     if nearest is None:
         fault = f"no file in topologies/devices is of {name!r}"
         raise InputError("--as", fault, "write a file (CONTRIBUTING.md), or name a device: --as")

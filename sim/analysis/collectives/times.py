@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.collectives.interconnect import CallCost, bus_factor, check
+from sim.collectives.interconnect import CallCost, check
+from sim.collectives.measured_network import bus_factor
 from sim.collectives.schedule import CollectiveKind, CollectiveSchedule, algorithms, kind_named
 from sim.config import gate, limit
 from sim.config.dataclass import dataclass

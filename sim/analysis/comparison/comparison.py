@@ -10,7 +10,8 @@ from sim.config.errors import InputError
 from sim.results.answer import Answer, Inputs
 from sim.results.differences import differences
 from sim.results.formatting import Cells, time_unit
-from sim.uncertainty.intervals import LEVEL, faster, longer
+from sim.uncertainty.intervals import LEVEL
+from sim.uncertainty.order import faster, longer
 
 Seconds = Mapping[str, float]
 

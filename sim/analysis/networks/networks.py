@@ -33,7 +33,8 @@ from sim.results.likely import Pace
 from sim.scenario.scenario import BaseScenario
 from sim.scenario.settings import Settings, settings_of
 from sim.uncertainty import student
-from sim.uncertainty.intervals import LEVEL, faster, longer
+from sim.uncertainty.intervals import LEVEL
+from sim.uncertainty.order import faster, longer
 
 SEEDS = 5  # how many seeds of the hash of connections to links
 _GRAMMAR = "write NAME, or 'NAME: KEY=VALUE; KEY=VALUE'"

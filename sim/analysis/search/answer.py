@@ -20,7 +20,7 @@ from sim.results.answer import Answer, Inputs, plain
 from sim.results.formatting import several
 from sim.results.result import Result
 from sim.scenario.scenario import Scenario
-from sim.uncertainty.intervals import faster
+from sim.uncertainty.order import faster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

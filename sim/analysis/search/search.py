@@ -27,7 +27,7 @@ from sim.parallel.plan import MOST_MICROBATCHES, Plan
 from sim.results.result import Result
 from sim.scenario.setup import PlanSetup, assemble
 from sim.simulate import answer, garbage_left
-from sim.uncertainty.intervals import told_apart
+from sim.uncertainty.order import told_apart
 
 BEST = 8
 WITHIN = 1.25  # how much slower than the best a layout may be and still be of interest

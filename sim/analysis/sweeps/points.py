@@ -12,7 +12,7 @@ from typing import Any
 from sim.config import reads
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.scenario.settings import value_of
+from sim.scenario.setting_texts import value_of
 
 Point = Mapping[str, Any]
 

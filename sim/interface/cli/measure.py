@@ -58,7 +58,7 @@ def measure(
     from sim.analysis.calibration.training import measure as training
     from sim.analysis.calibration.training.comparison import write_steps
     from sim.analysis.calibration.training.real_run import interleaving
-    from sim.scenario.settings import setting, setting_of
+    from sim.scenario.setting_texts import setting, setting_of
 
     here = training.available_device(device)
     if script is not None:

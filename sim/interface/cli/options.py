@@ -232,7 +232,7 @@ def scenario_of(
 
 def changes(settings: Sequence[str], profiles: Sequence[str] = ()) -> dict[str, Any]:
     """Return the values of `--set` and `--profile`. Raises `InputError`."""
-    from sim.scenario.settings import setting, setting_of
+    from sim.scenario.setting_texts import setting, setting_of
 
     return dict(map(setting_of, profiles)) | dict(map(setting, settings))
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 from pathlib import Path
 
-from sim.collectives.interconnect import bus_factor
+from sim.collectives.measured_network import bus_factor
 from sim.collectives.schedule import KINDS, kind_named
 from sim.config import tables
 from sim.config.errors import InputError

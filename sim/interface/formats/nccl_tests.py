@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sim.collectives.interconnect import bus_factor
+from sim.collectives.measured_network import bus_factor
 from sim.collectives.schedule import kind_named
 from sim.config import reads
 from sim.config.errors import InputError, json_fault

@@ -22,7 +22,7 @@ from sim.config.units import Ge, Le, Unit
 from sim.model import optimizers
 from sim.parallel import schedule as schedules
 from sim.scenario.scenario import BaseScenario
-from sim.scenario.settings import value_of
+from sim.scenario.setting_texts import value_of
 from sim.scenario.setup import load_model, load_topology
 
 _Loaded = TypeVar("_Loaded")

@@ -16,7 +16,8 @@ from sim.interface.serve.proposals import of_remedies
 from sim.interface.views.model import title
 from sim.model import reading
 from sim.scenario.scenario import BaseScenario
-from sim.scenario.settings import flat, setting
+from sim.scenario.setting_texts import setting
+from sim.scenario.settings import flat
 
 _FOLDERS = ("models", "topologies", "scenarios")
 _CLUSTER, _GPUS, _BATCH = "dgx-h100-ndr", 64, 256  # defaults for a model without a scenario

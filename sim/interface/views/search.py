@@ -15,7 +15,7 @@ from sim.parallel.plan import Plan
 from sim.results import likely
 from sim.results.formatting import Cells
 from sim.results.result import Result
-from sim.uncertainty.intervals import faster, told_apart
+from sim.uncertainty.order import faster, told_apart
 
 _USUAL = ("tp", "pp", "dp", "microbatch")  # choices that every row shows
 _FIGURES = ("step", "simulated", "against it", "MFU", "memory", "bubble", "$/1e6 tok", "adds")

@@ -27,6 +27,7 @@ from dataclasses import replace
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.hardware import device as devices
+from sim.hardware import nearest_device
 from sim.hardware.device import WARM, Device
 from sim.hardware.kernels.time import kernel_times
 from sim.jobs.recorded.kernels import run_on
@@ -233,7 +234,7 @@ def devices_of(ranks: Sequence[RankTrace], target: str, source: str = "") -> Dev
     """The devices of a move; without a `source`, the trace names its own device. Raises
     `InputError`."""
     name, memory = ranks[0].device
-    found = source or devices.nearest(name, memory) or ""
+    found = source or nearest_device.nearest(name, memory) or ""
     if not found:
         fault = f"no file in topologies/devices is of {name!r}" if name else "the trace names none"
         raise InputError("--device", f"needs the old device, but {fault}", "name it: --from NAME")

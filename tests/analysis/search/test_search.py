@@ -36,7 +36,7 @@ from sim.parallel.resolved import resolved
 from sim.parallel.schedule import table
 from sim.scenario.setup import from_scenario
 from sim.simulate import answer as played
-from sim.uncertainty.intervals import told_apart
+from sim.uncertainty.order import told_apart
 
 Words = dict[str, tuple[str, ...]]
 

@@ -32,7 +32,7 @@ from sim.interface.serve.server import Server
 from sim.interface.serve.states import Bases, State, base_of, base_of_job, model_of
 from sim.interface.serve.workers import COMMAND, Workers
 from sim.parallel.plan import Plan
-from sim.scenario.settings import setting
+from sim.scenario.setting_texts import setting
 
 QWEN = (
     '{"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944,'
