@@ -30,7 +30,9 @@ def play(
         fewer = _played(base, Folding(base, machine, unfold=unfold), engine)
         return record.beyond(fewer, program.schedule.steps - base.schedule.steps)
     if program.apart:
-        return record.repeated_apart([stage.opening is not None for stage in program.stages])
+        from sim.engine.repeated_apart import repeated_apart  # few programs have such stages
+
+        return repeated_apart(record, [stage.opening is not None for stage in program.stages])
     return record
 
 

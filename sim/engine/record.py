@@ -15,9 +15,8 @@ from sim.config.dataclass import dataclass
 from sim.engine.costs import Parts
 from sim.engine.folded import CommunicateStep, FoldedProgram, LinkClass, Step
 from sim.engine.timeline import Deferred, Played, Role, Timeline
-from sim.engine.tracks import COMMUNICATION, Floats, Indices, Runs, Track, of_columns
+from sim.engine.tracks import Floats, Indices, Runs, Track, of_columns
 from sim.program.causes import Cause
-from sim.program.operations import COMPUTE_STREAM
 
 if TYPE_CHECKING:
     from sim.engine.spans import Spans
@@ -94,25 +93,9 @@ class Record:
             step=np.array([self.step_time]),
         )
 
-    def repeated_apart(self, opened: Sequence[bool]) -> "Record":
-        """The record with the step time of stages that end apart, some with opening work."""
-        spans = (self._span(role, opened[role.stage]) for role in self.roles)
-        return replace(self, period=max(spans))
-
     def beyond(self, base: "Record", more: int) -> "Record":
         """The record with the time of each of the `more` steps that this run has beyond `base`."""
         return replace(self, period=(self.end - base.end) / more, base=base, more=more)
-
-    def _span(self, role: Role, opened: bool) -> float:
-        """Seconds from the beginning of a role's first pass to its end, plus its opening work."""
-        tracks = [track for track in self.tracks if track.role == role.index and len(track.end)]
-        end = max((float(track.end[-1]) for track in tracks), default=0.0)
-        compute = next((track for track in tracks if track.stream == COMPUTE_STREAM), None)
-        if compute is None:
-            return end
-        passes = np.flatnonzero(compute.parts != COMMUNICATION)[int(opened) :]
-        opening = float(compute.end[0]) if opened else 0.0
-        return end - float(compute.start[passes[0]]) + opening if len(passes) else end
 
     @cached_property
     def timeline(self) -> Timeline:

@@ -19,7 +19,7 @@ from sim.model.model import Model
 from sim.parallel import schedule as schedules
 from sim.parallel.chunks import chunks_of
 from sim.parallel.job import Job, known_of
-from sim.parallel.mesh import Mesh, axes
+from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan, with_checkpoints
 from sim.parallel.resolved import resolved
 from sim.parallel.step import training_step
@@ -237,42 +237,9 @@ def machine(
     All of the topology's GPUs are in use unless `ranks` says how many are. Raises `InputError`.
     """
     slowdown: dict[int, float] = {}
-    for number, straggler in enumerate(stragglers):
-        where = f"{name}, straggler {number + 1}"
-        if straggler.link is not None and straggler.traffic is not None:
-            topology = topology.shared(straggler.link, straggler.traffic)
-        elif straggler.link is not None:
-            topology = topology.slowed(straggler.link, straggler.factor or 1.0)
-        for rank in _slow_ranks(straggler, topology, plan, ranks or topology.gpus, where):
-            slowdown[rank] = slowdown.get(rank, 1.0) * (straggler.factor or 1.0)
+    if stragglers:
+        from sim.scenario.stragglers import slowed
+
+        topology, slowdown = slowed(topology, plan, stragglers, name, ranks or topology.gpus)
     where = f"topology {topology.name}, backend"
     return Machine(topology, backends.load(backend or topology.backend, where=where), slowdown)
-
-
-def _slow_ranks(
-    straggler: Straggler, topology: Topology, plan: Plan | None, ranks: int, where: str
-) -> Iterable[int]:
-    each = topology.gpus_per_node
-    if straggler.rank is not None:
-        _check(where, "rank", straggler.rank, ranks)
-        return [straggler.rank]
-    if straggler.node is not None:
-        _check(where, "node", straggler.node, -(-ranks // each))
-        return range(straggler.node * each, min((straggler.node + 1) * each, ranks))
-    if straggler.stage is not None:
-        if plan is None:
-            fault = "there are no stages where updates are shared"
-            raise InputError(where, fault, "name a rank or a node")
-        _check(where, "stage", straggler.stage, plan.pp)
-        return _ranks_of_stage(plan, straggler.stage)
-    return []
-
-
-def _ranks_of_stage(plan: Plan, stage: int) -> list[int]:
-    mesh = Mesh(axes=plan.mesh)
-    return [rank for rank in range(mesh.size) if mesh.coordinates(rank)["pp"] == stage]
-
-
-def _check(where: str, key: str, value: int, size: int) -> None:
-    if not 0 <= value < size:
-        raise InputError(where, f"there is no {key} {value}", f"use 0 to {size - 1}")

@@ -1,17 +1,16 @@
 """Write the record of a program that was played without a clock: the arrays of the clock's log."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Literal
+from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
 from sim.engine.costs import Parts
 from sim.engine.fold import Folding
-from sim.engine.folded import Carried, LinkClass, Traffic
+from sim.engine.folded import LinkClass, Traffic
 from sim.engine.record import Record
 from sim.engine.replay.grid import ARRIVAL, END, FIRST_SIDE, HOST_FREE, REACHED, Grid, Indices
 from sim.engine.replay.pass_map import PassMap
@@ -19,12 +18,9 @@ from sim.engine.replay.play import Estimate, Played
 from sim.engine.timeline import Role
 from sim.engine.tracks import COMMUNICATION, Floats, Runs, Track, action_row
 from sim.program.causes import PIPELINE, Cause
-from sim.program.operations import COMPUTE_STREAM, Collective, Compute
+from sim.program.operations import COMPUTE_STREAM, Collective
 from sim.program.program import message_stream
 from sim.program.schedule import KINDS
-
-if TYPE_CHECKING:
-    from sim.engine.lowering import Lowering
 
 NONE = -1
 _FIRST = 2  # number of a pass's first operation; exchanges before it have smaller numbers
@@ -92,47 +88,10 @@ class Writer:
         return places[order], starts[order], ends[order]
 
     def _carried(self, folding: Folding) -> dict[LinkClass, tuple[float, float]]:
-        """The bytes that links carry (`Record.carried`), from the numbers of equal passes."""
-        busy: defaultdict[int, float] = defaultdict(float)
-        sent: defaultdict[int, float] = defaultdict(float)
-        for carried, times in chain(self._of_passes(), self._of_messages(), self._of_closing()):
-            for link, size, own in carried:
-                busy[link] += times * size
-                sent[link] += times * own
-        return {folding.desk.links[link]: (size, sent[link]) for link, size in busy.items()}
+        """The bytes that links carry (`Record.carried`)."""
+        from sim.engine.replay.carried import carried  # for few records
 
-    def _of_passes(self) -> Iterator[tuple[Carried, float]]:
-        """Yield the bytes of each operation of passes on links, and the number of such passes."""
-        counts = np.bincount(self.grid.kind[self.grid.kind >= 0]).tolist()
-        for kind, ((stage, _), times) in enumerate(zip(self.grid.kinds, counts, strict=True)):
-            for number, played in enumerate(self.estimate.maps[kind].played):
-                if isinstance(played.operation, Compute):
-                    yield self._lowest[stage].carried(played.operation.work), times
-                for _, (traffic, *_) in self._traffic(kind, number):
-                    yield traffic.carried(), times
-
-    def _of_messages(self) -> Iterator[tuple[Carried, float]]:
-        for (traffic, *_), begun in self.messages():
-            yield traffic.carried(), len(begun)
-
-    def _of_closing(self) -> Iterator[tuple[Carried, float]]:
-        for stage, steps in enumerate(self.played.closing.steps):
-            for step in steps:
-                if isinstance(step.operation, Compute):
-                    yield self._lowest[stage].carried(step.operation.work), 1.0
-                for members, (_, traffic) in zip(step.members, step.traffic, strict=True):
-                    if stage == members[0]:
-                        yield traffic.carried(), 1.0
-
-    @cached_property
-    def _lowest(self) -> "list[Lowering]":
-        """For each stage an object that knows the bytes of its work."""
-        from sim.engine.clock_transfers import ClockDesk
-        from sim.engine.lowering import Lowering
-
-        desks = self.estimate.machine.desks
-        ranks = [ClockDesk(desk.desk).at(desk.index) for desk in desks]
-        return [Lowering(rank, stage, 1.0) for stage, rank in enumerate(ranks)]
+        return carried(folding, self.played, self.estimate, self.messages(), self.traffic)
 
     def runs(self, roles: tuple[Role, ...]) -> Runs:
         """The runs of all programs, a column each."""
@@ -180,7 +139,7 @@ class Writer:
             if any(operation.collectives for operation in map_.played):
                 nodes, stage = np.flatnonzero(self.grid.kind == kind), self.grid.kinds[kind][0]
                 for number in range(len(map_.played)):
-                    for _, traffic in self._traffic(kind, number):
+                    for _, traffic in self.traffic(kind, number):
                         yield traffic, self.at(self.lags(kind, number, "start"), nodes)
         closing = self.played.closing
         for stage, steps in enumerate(closing.steps):
@@ -191,7 +150,7 @@ class Writer:
                     if stage == members[0]:
                         yield traffic, span.begun[None]
 
-    def _traffic(self, kind: int, number: int) -> Iterator[tuple[Collective, Sequence[Traffic]]]:
+    def traffic(self, kind: int, number: int) -> Iterator[tuple[Collective, Sequence[Traffic]]]:
         """Yield the collectives of an operation of passes, with their traffic in each column."""
         stage = self.grid.kinds[kind][0]
         own = [(e.machine.desks[stage], e.maps[kind].played[number]) for e in self.estimates]
@@ -306,7 +265,7 @@ class Writer:
         start, end = (self.at(self.lags(kind, number, one), nodes) for one in ("start", "end"))
         flights = [
             (self._kind(call.cause, call.kind), start, start + _alone(traffic))
-            for call, traffic in self._traffic(kind, number)
+            for call, traffic in self.traffic(kind, number)
         ]
         parts = _in_columns([map_.played[number].parts for map_ in self._maps(kind)])
         actions = None if parts is None else self._actions(kind, number, nodes)
