@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.collectives import readings
+from sim.collectives import binary_trees, readings
 from sim.collectives.algorithms import halving_doubling, ring, tree
 from sim.collectives.readings import messages
 from sim.collectives.schedule import (
@@ -156,8 +156,8 @@ def test_no_algorithm_beats_the_lower_bounds(algorithm: str, kind: CollectiveKin
 
 @given(ranks=st.integers(2, 300))
 def test_trees_are_balanced_and_their_inner_ranks_differ(ranks: int) -> None:
-    first, second = tree.parents(ranks)
-    assert max(tree.depths(first)) == max(tree.depths(second)) == tree.height(ranks)
+    first, second = binary_trees.parents(ranks)
+    assert max(binary_trees.depths(first)) == max(binary_trees.depths(second)) == tree.height(ranks)
     inner = [
         {parent for rank, parent in enumerate(parents) if parent != rank}
         for parents in (first, second)
@@ -169,7 +169,7 @@ def test_trees_are_balanced_and_their_inner_ranks_differ(ranks: int) -> None:
 @given(ranks=st.integers(4, 300))
 def test_busiest_rank_of_the_double_tree_moves_the_data_twice(ranks: int) -> None:
     out = [0.0] * ranks
-    for parents in tree.parents(ranks):
+    for parents in binary_trees.parents(ranks):
         for rank, parent in enumerate(parents):
             if rank != parent:
                 out[rank] += 0.5
