@@ -45,6 +45,7 @@ def build(setup: SharingSetup, *, samples: float | None = None) -> WorkerPool:
         record=record,
         until=None if samples else plan.until,
         seed=plan.seed,
+        round_steps=plan.round_steps,
         recovery=plan.recovery,
     )
     start, decay = setup.task.start, learning.decay if learning else 0.0

@@ -26,7 +26,9 @@ from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker, WorkerLost
 
 _LOOK = 10_000  # events between two checks of whether a run is endless
-_PATIENCE = 100  # a run is endless if it computes this many times its samples without an update
+# A run is endless if it computes so many times its samples, or a round's, without an update; with
+# shared weights, which may wait for many updates before they step, so many times 10.
+_PATIENCE = 10
 
 
 class Clocks:
@@ -88,6 +90,7 @@ class WorkerPool:
     servers: Server | None = None
     mailboxes: Mailboxes | None = None
     version: int = 0
+    round_steps: int = 1  # of a worker before its first update
     recovery: Recovery = field(default_factory=Recovery)
     _on_loss: list[tuple[Callable[[int], None], float]] = field(default_factory=list)
     _groups: list[frozenset[int]] = field(default_factory=list)  # the members of every barrier
@@ -148,7 +151,9 @@ class WorkerPool:
         if self.until is not None or self.record.updates:
             return
         steps = sum(worker.steps for worker in self.workers)
-        enough = steps * self.samples / len(self.workers) > _PATIENCE * self.record.budget
+        patience = _PATIENCE if self.shared is None else 10 * _PATIENCE
+        expected = max(self.record.budget, self.round_steps * self.samples)
+        enough = steps * self.samples / len(self.workers) > patience * expected
         if enough or taken > limit.allowed():
             fault = f"no update was recorded in {steps:,} steps of the workers"
             raise InputError("sharing", fault, "call pool.record.update where weights change")

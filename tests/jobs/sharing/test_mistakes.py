@@ -15,7 +15,7 @@ from sim.jobs.sharing.methods.gossip import Gossip
 from sim.jobs.sharing.peers import mixed
 from sim.jobs.sharing.run import run
 from sim.jobs.sharing.setup import assemble
-from tests.jobs.sharing.pools import hosts, work
+from tests.jobs.sharing.pools import hosts, trained, work
 
 HEAD = 'model = "resnet50"\ntopology = "dgx-1-v100"\n[sharing]\nworkers = 8\nsteps = 2\n'
 
@@ -327,6 +327,10 @@ def test_a_method_that_forgets_its_updates_or_its_steps_is_told_so(loop: Any, sa
 
     with pytest.raises(InputError, match=said):
         run(assemble(Forgetful(workers=2, steps=1), hosts(), work()))
+
+
+def test_a_round_much_longer_than_the_run_is_no_run_without_updates() -> None:
+    assert trained("local_sgd", period=3000, steps=2).record.updates == 1
 
 
 def test_weights_of_a_mean_add_up_to_1() -> None:
