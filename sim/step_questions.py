@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sim.config.errors import InputError
 from sim.config.progress import waited
@@ -14,7 +14,7 @@ from sim.model.kernels import Attention, Gemm, Kernel
 from sim.parallel.job import stage_kernels
 from sim.program.program import Program
 from sim.results.answer import Figures
-from sim.results.assemble import facts_of, inputs_of
+from sim.results.assemble import StepFacts, facts_of, inputs_of
 from sim.results.result import misfit_of
 from sim.results.runs import of_runs
 from sim.scenario.scenario import Scenario
@@ -34,12 +34,14 @@ def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
 
     began = time.perf_counter()
     found: dict[int, Figures] = {}
+    facts: dict[Any, StepFacts] = {}
     with garbage_left():
         steps = dict(_steps(setups))
         numbers = list(steps)
         for members, played in runs([*steps.values()]):
             chosen = [numbers[member] for member in members]
-            rows = of_runs(played, [setups[n] for n in chosen], [steps[n][0] for n in chosen])
+            asked = [setups[n] for n in chosen], [steps[n][0] for n in chosen]
+            rows = of_runs(played, *asked, facts)
             found |= {
                 number: Figures(row, misfit_of(row["fits"], row["memory.total"], row["capacity"]))
                 for number, row in zip(chosen, rows, strict=True)

@@ -20,16 +20,16 @@ from sim.scenario.setup import PlanSetup
 
 
 def of_runs(
-    runs: Runs, setups: Sequence[PlanSetup], programs: Sequence[Program]
+    runs: Runs, setups: Sequence[PlanSetup], programs: Sequence[Program], seen: dict[Any, StepFacts]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the columns of each run in the table of a sweep, equal to those of a `Result`."""
+    """Yield the columns of each run in the table of a sweep, equal to those of a `Result`. The
+    facts of `seen` steps are those of equal programs in other runs."""
     spent, critical = account_runs(runs), critical_roles(runs).tolist()
     bubbles = bubble_fractions(runs.roles, runs.step, spent).tolist()
-    known: dict[tuple[int, str, str], StepFacts] = {}
     for column, (setup, program) in enumerate(zip(setups, programs, strict=True)):
         topology = setup.machine.topology
         key = id(program), topology.name, topology.backend
-        facts = known.get(key) or known.setdefault(key, facts_of(setup, program))
+        facts = seen.get(key) or seen.setdefault(key, facts_of(setup, program))
         step, lowered = float(runs.step[column]), partial(fold, program, setup.machine)
         sure = facts.interval(program, step, partial(Record.of, runs, column, lowered))
         yield columns_of(
