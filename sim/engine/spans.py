@@ -21,9 +21,9 @@ from sim.program.causes import COMPUTE, WAITING, Cause
 
 _DIGITS = 9  # decimals of seconds, so that rounding lets no operations overlap
 
-Amounts = list[tuple[float, ...]]  # begin, end (s), amount; on links, amount without protocols
+Amounts = list[tuple[float, ...]]  # begin, end (s), amount; on links also net bytes
 
-MOST_LINKS = 8  # the most loaded links of each kind, whose rates are shown
+MOST_LINKS = 8  # links of each kind whose rates are shown, the most loaded first
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Spans:
                 yield _rate(None, _name(links[link]), UNITS.get(kind, "B/s"), traffic[link])
 
     def columns(self) -> Columns:
-        """Columns with every computation and then every transfer of each track in turn."""
+        """Track by track, all computations and then all transfers."""
         causes: dict[Cause, int] = {}
         of_parts, of_kinds = (
             np.array([causes.setdefault(cause, len(causes)) for cause in own], dtype=np.intp)

@@ -104,7 +104,7 @@ class Sharding:
             fault = f"{self.ulysses} ranks cannot exchange the {heads} heads of each"
             raise InputError("plan", fault, "lower ulysses, or tp")
         if self.ring > 1 and self.balanced and model.seq % (2 * self.ring):
-            fault = f"seq = {model.seq} gives no two shares to each of {self.ring} ranks"
+            fault = f"seq = {model.seq} has no two shares for each of {self.ring} ranks"
             raise InputError("plan", fault, "lower cp")
         model.check_context(self.cp)
 
@@ -233,7 +233,7 @@ class Execution:
         return self.recipe.of(product, self.precision) if self.recipe else self.precision
 
     def rate(self, product: "Product") -> float:
-        """The share of the usual rate of its precision at which a linear layer's product runs."""
+        """The rate of a linear layer's product, as a share of the usual rate of its precision."""
         return self.recipe.rate(product) if self.recipe else 1.0
 
     def low(self, group: ParameterGroup) -> ParameterGroup:

@@ -170,7 +170,7 @@ def _from_host(topology: Topology) -> Amounts:
 
 
 def _to_peer(topology: Topology) -> Amounts:
-    """Return the links of a copy to another node's memory; a third node's copy arrives here."""
+    """Return the links of the copy to one node's memory and of the copy from another node."""
     if topology.nodes == 1 or not (topology.network and topology.network.nics):
         fault = f"keep copies at peers, but {topology.name} has no other nodes behind NICs"
         raise InputError("checkpoints", fault, 'set copy = "host"')

@@ -135,8 +135,8 @@ def by_cost(
 ) -> Split:
     """Return the split whose costliest chunk is cheapest, including embedding and head.
 
-    Each layer goes to the chunk that is cheapest so far, among ties to the last chunk, as early
-    stages keep more activations. `sim.parallel.partition` splits layers of unequal `costs`.
+    Each layer goes to the chunk that is cheapest so far (to the last of several, as early stages
+    keep more activations). `sim.parallel.partition` splits layers of unequal `costs`.
 
     >>> by_cost(32, 4, head=2.2)
     (8, 9, 9, 6)

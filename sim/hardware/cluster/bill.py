@@ -71,8 +71,8 @@ def of_tree(
     """The leaves of `leaf` nodes each, and the tiers above that join them, in separate `planes`.
 
     Switches of the highest tier have all of their `radix` ports down, each to a subtree. Other
-    tiers lead as many cables up as down. Only the highest tier of a `pod` of nodes (of a leaf, if
-    `pod` is 0) leads 1/`oversubscription` as many up. With `rails` each NIC of a node leads to
+    tiers lead as many cables up as down. Of a `pod` of nodes (a leaf, if `pod` is 0) the highest
+    tier leads only 1/`oversubscription` as many up. With `rails` each NIC of a node leads to
     another leaf.
 
     >>> of_tree(512, 4, 8, 1, 64, 4.0, pod=32, rails=False)

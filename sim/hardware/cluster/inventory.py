@@ -1,4 +1,4 @@
-"""Which links a cluster has: all of them, whether it has a certain link, or a text for a person.
+"""The links of a cluster: all links, whether a certain link exists, and a summary as text.
 
 A job that needs more devices than a cluster has is refused; the message names possible numbers.
 """
@@ -13,7 +13,7 @@ from sim.hardware.cluster.placement import Placement
 
 
 def parse_link(cluster: Placement, text: str) -> Route:
-    """The links of a name. Raises `InputError` for a text that names no link of the cluster."""
+    """The links that a name stands for. Raises `InputError` if the cluster has no such link."""
     links, where = links_named(text), f"link {text!r}"
     if not links:
         raise InputError(where, "is not the name of a link", f"write it like {FORMS}")
@@ -110,7 +110,7 @@ def crowded(cluster: Placement, gpus: int, each: int) -> InputError:
     slots, nodes = cluster.slots or cluster.gpus_per_node, -(-gpus // each)
     there = cluster.size // slots
     fault = (
-        f"{gpus:,} GPUs fill whole trays of {nodes} nodes, {each} GPUs each, but it has "
+        f"{gpus:,} GPUs fill whole trays of {nodes} nodes, {each} GPUs each, but there are "
         f"{there} nodes of {slots}, which give {there * each:,} GPUs at {each} each"
     )
     remedy = f"set topology.gpus = {nodes * slots}, or use {gpus // slots * slots:,} GPUs"

@@ -183,7 +183,7 @@ class Calibrated:
 
     def _kind(self, kernel: MemoryBound) -> str | None:
         """The measured kind of a kernel: its name or the last words of its name (first with
-        "dropout" in front where it draws random numbers). Otherwise `ANY`, or None."""
+        "dropout" in front where it draws random numbers). Otherwise `ANY` if it was measured."""
         words = kernel.name.split(" ")
         for ending in (" ".join(words[first:]) for first in range(len(words))):
             for name in (f"dropout {ending}",) * (kernel.randoms > 0) + (ending,):

@@ -193,9 +193,9 @@ class AttentionRates:
     of one CTA of the forward pass. The last SM finishes later than if the work were spread evenly,
     by the time of `tail` CTAs of the longest kind. `granule` is how many keys a causal mask skips
     at a time; the granules on the diagonal are multiplied in full. With a window, queries of a CTA
-    see different keys, and the CTA goes through all of these keys. Beyond the window they are as
-    many as the CTA's queries, or `overrun` if that is more. `prologue` is a CTA's time outside its
-    inner loop in the forward pass. Kernels for inference alone have no `backward`.
+    see different keys, and the CTA goes through all of these keys. The keys beyond the window are
+    as many as the CTA's queries, or `overrun` if that is more. `prologue` is a CTA's time outside
+    its inner loop in the forward pass. Kernels for inference alone have no `backward`.
     """
 
     forward: Mapping[int, float]

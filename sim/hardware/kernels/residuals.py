@@ -66,7 +66,7 @@ class KernelPrediction:
 
     @property
     def group(self) -> str:
-        """Class, precision and generation of attention; only the class of memory-bound kernels."""
+        """Class, precision and generation of attention; for memory-bound kernels only the class."""
         kernel = self.measured.kernel
         if isinstance(kernel, MemoryBound):
             return "stream"
@@ -86,7 +86,7 @@ class ClassErrors:
     """A group of measurements: their number, and the errors on measurements kept out of the fit.
 
     `coverage` is the share of kept-out kernels within the 90 % interval of the other half. `best`
-    is the measured rate (FLOP/s or B/s) that one timing in twenty exceeds, `peak` the nominal.
+    is the measured rate (FLOP/s or B/s) that one timing in twenty exceeds, `peak` the nominal rate.
     """
 
     group: str
@@ -149,7 +149,7 @@ def _errors(group: str, rows: Sequence[KernelPrediction], device: Device) -> Cla
 
 
 def _largest(rows: Sequence[KernelPrediction]) -> list[KernelPrediction]:
-    """Memory-bound kernels above half of the largest size (too large for caches); all others."""
+    """Of memory-bound kernels, those above half of the largest size (too large for caches)."""
     if not isinstance(rows[0].measured.kernel, MemoryBound):
         return list(rows)
     most = max(row.measured.kernel.bytes for row in rows)

@@ -80,7 +80,7 @@ class KernelTimes:
         return KernelTime(measured.seconds, "profile", measured.outside)
 
     def _in_turn(self, kernel: Gemm, attention: tuple[str, ...]) -> "KernelTime":
-        """The time of a product's parts in a row; a profile counts if it has them all."""
+        """The time of a product's parts in a row; a profile counts if it has all parts."""
         parts = [(self(part, attention), often) for part, often in kernel.parts]
         return KernelTime(
             sum(part.seconds * often for part, often in parts),

@@ -38,8 +38,8 @@ def _experts(layer: Layer) -> Iterator[Operator]:
 
 
 def _routed(layer: Layer, inner: Layer) -> Iterator[Operator]:
-    """Yield the dispatch of tokens, the experts' work, and the way back. Where experts see tokens
-    in a narrower `latent`, projections to it and back stand around them."""
+    """Yield the dispatch of tokens, the experts' work, and the way back. If experts work in a
+    narrower `latent` space, projections lead into it and back."""
     hidden, seen = layer.run.model.hidden, inner.run.model.hidden
     if seen != hidden:
         yield replace(_projected(layer, "latent in", hidden, seen), beside="router")

@@ -59,8 +59,8 @@ def narrow(layer: Layer) -> Operator:
 def _bias(layer: Layer) -> tuple[MemoryBound, ...]:
     """Return the kernels that add the bias b of each expert, times the fp32 routing weight p of
     each row, to y. Forward they write b p, read and write y + b p, join the rows of all experts in
-    fp32 and cast them. Backward they cast dy to fp32, and for each expert to bf16 for the product,
-    join these casts, multiply dy by p and by b, and sum both (Megatron-LM, moe/experts.py,
+    fp32 and cast them. Backward they cast dy to fp32, and each expert's part to bf16 for the
+    product, join these casts, multiply dy by p and by b, and sum both (Megatron-LM, moe/experts.py,
     `_apply_bias`: `torch.cat([t + b * p ...]).to(...)`). Multiplications by b or p broadcast."""
     elements, width, each = layer.rows * layer.run.model.hidden, layer.run.width, layer.experts
     forward = (width + 4 + 4) + (4 + 4) + (4 + width)
@@ -82,8 +82,8 @@ def _product(
     low: tuple[str, ...] = (),
     bias: bool = True,
 ) -> Operator:
-    """Return a grouped product and the wait for the fullest rank, whose bytes count. Operands named
-    in `low` arrive cast. The product adds the bias if `bias`; otherwise further kernels do."""
+    """Return a grouped product and the wait for the fullest rank, which sets the bytes. Operands in
+    `low` arrive cast. The product adds the bias if `bias`; otherwise further kernels do."""
     run = layer.run
     even = Linear(
         run=run,

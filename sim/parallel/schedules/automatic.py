@@ -24,7 +24,7 @@ Ahead = tuple[int, ...]  # forward passes of each stage before its first input g
 
 _PATIENCE = (1.0, 0.5, 0.01)  # least waits that are filled, in multiples of a weight gradient
 _SHORT = 4  # microbatches per stage in the steps on which orders are tried
-_EFFORT = 400_000  # passes in all orders that are tried for each patience
+_EFFORT = 400_000  # passes played for each patience, over all orders that are tried
 
 
 def zb_auto(costs: Costs, microbatches: int) -> Schedule:
@@ -35,7 +35,7 @@ def zb_auto(costs: Costs, microbatches: int) -> Schedule:
     ]
     if min(room) < 1:
         fault = f"stage {room.index(0)} has no room for the activations of one microbatch"
-        raise InputError("plan, schedule_memory", fault, "raise it")
+        raise InputError("plan, schedule_memory", fault, "raise schedule_memory")
     count = min(microbatches, _SHORT * stages)
     found = [_improved(_Trial(costs, room, count, patience)) for patience in _PATIENCE]
     whole = (
@@ -61,7 +61,7 @@ class _Trial:
 
     def fitted(self, ahead: Sequence[int]) -> Ahead:
         """Return numbers of forward passes ahead that fit into memory. No stage has fewer than the
-        next stage, which would wait forever."""
+        next stage, or that stage would wait forever."""
         most = min(self.room[-1], self.microbatches)
         fewest, fitted = 1, list[int]()
         for count, room in zip(reversed(ahead), reversed(self.room), strict=True):
@@ -80,7 +80,7 @@ class _Trial:
         return self.filled(ahead).seconds(apart=self.costs.apart)
 
     def beginnings(self) -> Iterator[Ahead]:
-        """Yield the forward passes ahead of ZB-H1, of ZB-H2, and of variants between and beyond."""
+        """Yield how many forward passes stages run ahead in ZB-H1, in ZB-H2 and in variants."""
         for times in (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0):
             lines = (1 + round(times * (self.stages - 1 - s)) for s in range(self.stages))
             yield self.fitted(tuple(lines))

@@ -4,8 +4,8 @@ Qi et al. 2024, arXiv 2405.15362, "Pipeline parallelism with controllable memory
 repeats a building block of passes, six passes after the previous microbatch. The longer the block
 lasts on a stage, the more the stage keeps. If a chunk's F, I and W take equal times, 1F1B has a
 bubble of 6 (p-1) F and a memory of 2p chunks. V-Half has half of that bubble and about half of that
-memory; V-Min has two thirds of the bubble and about a third of the memory (to a unit). Offsets in
-the blocks are from the authors' code (sail-sg/zero-bubble-pipeline-parallelism,
+memory; V-Min has two thirds of the bubble and about a third of the memory (rounded to units).
+Offsets in the blocks are from the authors' code (sail-sg/zero-bubble-pipeline-parallelism,
 zerobubble/scheduler/zbv_greedy.py).
 """
 
