@@ -402,7 +402,7 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("device.memmory=80 GiB", "unknown key 'memmory'; did you mean 'memory'?"),
         ("stack.precisions={fp16 = 'nowhere'}", "nowhere"),
         ("stack.fusion.normm=true", "unknown key 'normm'; did you mean 'norm'?"),
-        ("stack.fusion.reserved_sms=108", "A100 80GB SXM has 108 SMs; lower it"),
+        ("stack.fusion.reserved_sms=108", "A100 80GB SXM has 108 SMs; lower reserved_sms"),
         ("model=", "no model named ''"),
         ("checkpoints.steps=0", "set steps at least 1"),
         ("checkpoints={storage='1 GB/s'}", "steps is missing; add steps = ..."),

@@ -234,7 +234,7 @@ class Device(metaclass=Named):
         left = self.sms - sms
         if left < 1:
             fault = f"reserved_sms = {sms}, but {self.name} has {self.sms} SMs"
-            raise InputError("stack, fusion", fault, "lower it")
+            raise InputError("stack, fusion", fault, "lower reserved_sms")
         rates = {name: getattr(self.peak, name) * left / self.sms for name in self.peak.known}
         return interned(replace(self, sms=left, peak=replace(self.peak, **rates), profile=""))
 

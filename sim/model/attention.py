@@ -131,7 +131,7 @@ def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
         return ()
     whole = run.shape.qk_norm == "whole"
     if whole and run.tp > 1:
-        fault = f"tp = {run.tp}: norms over the heads of all ranks are not known"
+        fault = f"tp = {run.tp}: norms over the heads of all ranks are not modelled"
         raise InputError("plan", fault, "set tp = 1")
     each = run.shape.qk_norm == "heads"
     run = replace(run, model=replace(run.shape, norm_weights=1)) if each else run

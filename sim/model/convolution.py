@@ -87,7 +87,7 @@ class Convolutional:
     def check(self, precision: str, device: str) -> None:
         """Raise `InputError` for a precision below 16 bits; the network runs on every device."""
         if BYTES[precision] < 2:
-            fault = f"precision = {precision!r} of convolutions is not known"
+            fault = f"precision = {precision!r} is not modelled for convolutions"
             raise InputError("plan", fault, "set a precision of 16 bits or more")
 
 

@@ -135,7 +135,7 @@ class Recommendation:
         if len(self.tables) > _MOST_TABLES:
             raise ValueError(f"{len(self.tables):,} tables are more than can be simulated")
         if self.bottom[-1] != self.dim:
-            fault = f"bottom ends with {self.bottom[-1]}, but its pairs are with dim = {self.dim}"
+            fault = f"bottom ends with {self.bottom[-1]}, not with dim = {self.dim}"
             raise ValueError(f"{fault}; let it end with {self.dim}")
         if self.top[-1] != 1:
             raise ValueError(f"top ends with {self.top[-1]}; let it end with 1, the logit")
@@ -181,7 +181,7 @@ class Recommendation:
     def check(self, precision: str, device: str) -> None:
         """Raise `InputError` for a precision below 16 bits; the model runs on every device."""
         if BYTES[precision] < 2:
-            fault = f"precision = {precision!r} of embedding tables is not known"
+            fault = f"precision = {precision!r} is not modelled for embedding tables"
             raise InputError("plan", fault, "set a precision of 16 bits or more")
 
     def check_ranks(self, ep: int, ranks: int, where: str) -> None:

@@ -207,7 +207,7 @@ class Transformer(Model):
         norms = ("output_norms", "embedding_norm")
         for key in (*foreign, *norms, "token_types", "pooler", "sinks", "causal"):
             if self.decoder_seq and getattr(self, key):
-                raise ValueError(f"{key} is not known beside a decoder's layers; leave it out")
+                raise ValueError(f"{key} is not modelled in a model with a decoder; leave it out")
 
     def handed(self, layer: int, width: float) -> float:
         return self.seq * self.hidden * width

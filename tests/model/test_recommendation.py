@@ -228,7 +228,7 @@ def test_servers_hold_whole_tables_and_workers_the_rows_that_they_pulled():
     [
         ({"tables": ()}, "tables needs sizes"),
         ({"dim": 0}, "dim = 0 must be positive"),
-        ({"bottom": (16, 4)}, "bottom ends with 4, but its pairs are with dim = 8"),
+        ({"bottom": (16, 4)}, "bottom ends with 4, not with dim = 8"),
         ({"top": (32, 2)}, "top ends with 2"),
         ({"lookups": 0}, "lookups = 0"),
     ],

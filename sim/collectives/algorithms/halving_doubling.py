@@ -53,7 +53,7 @@ def reduce(ranks: int) -> CollectiveSchedule:
 
 
 def all_to_all(ranks: int) -> CollectiveSchedule:
-    """Bruck: in round k a rank sends 2^k further all chunks with bit k in their distance.
+    """Bruck: in round k, all chunks with bit k in their distance move on by 2^k ranks.
 
     A chunk from rank s to rank d has the distance (d - s) mod n and moves by the powers of two in
     it: T = ceil(log2 n) alpha + (bits set in all distances) S/(n B), about log2(n)/2 S/B.

@@ -1,8 +1,8 @@
 """Relayed all-to-all of routed items, such as tokens for experts.
 
-One copy of an item per node crosses the network, to the GPU with the sender's slot in that node. It
-relays the item to all GPUs of its node that want it. Combining goes the same way back. Sources:
-deepseek-ai/DeepEP, README ("normal kernels": RDMA and NVLink forwarding at the same time);
+One copy of an item per node crosses the network, to the GPU with the sender's slot in that node.
+That GPU relays the item to all GPUs of its node that want it. Combining goes the same way back.
+Sources: deepseek-ai/DeepEP, README ("normal kernels": RDMA and NVLink forwarding at the same time);
 DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2.
 """
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def loads(routed: "Routed", shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes for each byte of a rank's items, with n ranks on m nodes of g ranks.
 
-    An item reaches r(n) ranks (`Routed.reached`). A relay is 1/g of these, so r(n) (g-1)/g copies
-    pass its port. The item reaches r(m) nodes, 1/m of them its own: g r(m) (m-1)/m leave a node.
+    An item reaches r(n) ranks (`Routed.reached`). Of these, 1/g are relays, so r(n) (g-1)/g copies
+    pass a port. It reaches r(m) nodes, of which 1/m is its own: g r(m) (m-1)/m leave a node.
     """
     n, m, g = shape.ranks, shape.nodes, shape.per_node
     port = routed.reached(n) * (g - 1) / g
