@@ -1,13 +1,16 @@
 """`sim measure` runs a step in torch on this machine, beside its prediction."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from sim.config.errors import InputError
 from sim.interface.cli import options
 from sim.interface.cli.files import Form, answers, output, wrote
+
+if TYPE_CHECKING:
+    from sim.analysis.calibration.training.comparison import JobComparison
 
 
 @click.command(epilog=options.examples("sim measure gpt2-one-gpu", "sim measure gpt-small-cpu"))
@@ -63,7 +66,8 @@ def measure(
     here = training.available_device(device)
     if script is not None:
         given = dict(map(setting_of, profiles)) | dict(map(setting, settings))
-        return _script(script, words, here, topology, stack, world, steps, given, form)
+        asked = {"world": world, "steps": steps, "settings": given}
+        return form.show(_of_script(script, words, here, topology, stack, **asked))
     if len(words) != 1:
         raise InputError("sim measure", "no SCENARIO", "name one, or --script train.py")
     (scenario,) = words
@@ -85,30 +89,19 @@ def measure(
     form.show(comparison)
 
 
-def _script(
+def _of_script(
     script: Path,
     arguments: tuple[str, ...],
     here: Literal["cuda", "cpu"],
     topology: str | None,
     stack: str | None,
-    world: int,
-    steps: int,
-    settings: dict[str, Any],
-    form: Form,
-) -> None:
-    """Print the real steps of a script beside the simulated steps of its recording."""
+    **asked: Any,
+) -> "JobComparison":
+    """Return the real steps of a script beside the simulated steps of its recording."""
     from sim.analysis.calibration.training.measure import measure_script
 
     if topology is None and here == "cuda":
         raise InputError("--script", "no --topology to play it on", "name one: sim list topologies")
-    comparison = measure_script(
-        script,
-        arguments,
-        device=here,
-        topology=topology or "cpu-2",
-        stack=stack or ("pytorch-eager" if here == "cuda" else "pytorch-cpu"),
-        world=world,
-        steps=steps,
-        settings=settings,
-    )
-    form.show(comparison)
+    stack = stack or ("pytorch-eager" if here == "cuda" else "pytorch-cpu")
+    topology = topology or "cpu-2"
+    return measure_script(script, arguments, device=here, topology=topology, stack=stack, **asked)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sim.engine.memory_curve import MemoryCurve
 from sim.interface.page.figures import blank
 from sim.interface.page.page import Chart
-from sim.interface.plots.memory import colour_of
+from sim.interface.plots.memory import bands, colour_of
 from sim.results.formatting import time_unit
 from sim.results.result import Result
 
@@ -33,23 +33,20 @@ def charts(result: Result, along: Range1d) -> Iterator[Chart]:
 
 def _parts(curve: MemoryCurve, result: Result, along: Range1d) -> Chart:
     kept, (scale, unit) = _kept(curve), time_unit(result.timeline.end)
-    sizes = {name: curve.bytes[kept, number] / _GIB for number, name in enumerate(curve.parts)}
-    if curve.fragmented:
-        sizes["fragmentation"] = np.full(len(kept), curve.fragmented / _GIB)
-    order = sorted(sizes, key=lambda name: -float(sizes[name].min()))
+    sizes = bands(curve, kept)
     columns = {"time": _closed(curve.times[kept] / scale, result.timeline.end / scale)}
     below = np.zeros(len(kept))
-    for number, name in enumerate(order):
+    for number, name in enumerate(sizes):
         columns[f"from {number}"] = _closed(below)
         below = below + sizes[name]
         columns[f"to {number}"], columns[name] = _closed(below), _closed(sizes[name])
     columns["total"] = _closed(below)
     source = ColumnDataSource(columns)
-    tips = [(name, f"@{{{name}}}{{0.00}} GiB") for name in (*reversed(order), "total")]
+    tips = [(name, f"@{{{name}}}{{0.00}} GiB") for name in (*reversed(sizes), "total")]
     hover = HoverTool(tooltips=[("time", f"@time{{0.0000}} {unit}"), *tips], mode="vline")
     made = blank(name="memory", height=320, along=along, hover=hover,
                  y_axis_label="GiB", x_axis_label=f"time ({unit})")  # fmt: skip
-    for number, name in enumerate(order):
+    for number, name in enumerate(sizes):
         made.varea_step("time", f"from {number}", f"to {number}", source=source,
                         step_mode="after", fill_color=colour_of(name))  # fmt: skip
     line = made.step("time", "total", source=source, mode="after", line_width=0.5, color=_GREY)
@@ -61,7 +58,7 @@ def _parts(curve: MemoryCurve, result: Result, along: Range1d) -> Chart:
         figure=made,
         says=f"Memory over the step of {of}: peak {curve.peak / _GIB:.1f} of "
         f"{result.capacity / _GIB:.1f} GiB (dashed).",
-        legend={name: colour_of(name) for name in reversed(order)},
+        legend={name: colour_of(name) for name in reversed(sizes)},
     )
 
 

@@ -2,7 +2,8 @@
 lower axis begins at the least allocated bytes, so that small changes can be seen."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from itertools import starmap
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -49,6 +50,15 @@ def colour_of(part: str) -> str:
     return COLOURS.get(_RECORDED.get(part, part), OTHER)
 
 
+def bands(curve: MemoryCurve, points: Any = slice(None)) -> dict[str, Floats]:
+    """Return the GiB of each part at points of a curve; the part with the highest minimum is
+    first."""
+    sizes = dict(zip(curve.parts, curve.bytes[points].T / _GIB, strict=True))
+    if curve.fragmented:
+        sizes["fragmentation"] = np.full(len(curve.times[points]), curve.fragmented / _GIB)
+    return dict(sorted(sizes.items(), key=lambda own: -float(own[1].min())))
+
+
 def figure(result: "Result") -> Figure:
     """Draw the fullest stage's GiB by part over the step. Below, draw the total of each stage, on
     an axis that begins at the lowest total."""
@@ -69,17 +79,12 @@ def figure(result: "Result") -> Figure:
 def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of: str) -> None:
     """Draw a band for each part; the part with the highest minimum is at the bottom."""
     times = np.append(curve.times, result.timeline.end) / scale
-    sizes = np.vstack((curve.bytes, curve.bytes[-1:])).T / _GIB
-    names, bands = list(curve.parts), list(sizes)
-    if curve.fragmented:
-        names.append("fragmentation")
-        bands.append(np.full_like(times, curve.fragmented / _GIB))
-    order = sorted(range(len(bands)), key=lambda number: -float(bands[number].min()))
+    sizes = {part: np.append(band, band[-1]) for part, band in bands(curve).items()}
     axes.stackplot(
         times,
-        [bands[number] for number in order],
-        labels=[_named(names[number], bands[number]) for number in order],
-        colors=[colour_of(names[number]) for number in order],
+        [*sizes.values()],
+        labels=list(starmap(_named, sizes.items())),
+        colors=list(map(colour_of, sizes)),
         step="post",
         linewidth=0,
         alpha=0.85,
@@ -90,9 +95,9 @@ def _parts(axes: Axes, curve: MemoryCurve, result: "Result", scale: float, *, of
               clip_on=False)  # fmt: skip
     title = f"{of}, the fullest: peak" if of else "peak"
     title = f"{title} {curve.peak / _GIB:.1f} GiB"
-    moving = max(order, key=lambda number: float(bands[number][moment] - bands[number].min()))
-    if (more := float(bands[moving][moment] - bands[moving].min())) >= _SEEN:
-        title += f"; {more:.1f} GiB of {names[moving]} come and go"
+    more, moving = max((float(band[moment] - band.min()), part) for part, band in sizes.items())
+    if more >= _SEEN:
+        title += f"; {more:.1f} GiB of {moving} come and go"
     axes.set_title(title, loc="left", fontsize=10)
     _legend(axes)
 
