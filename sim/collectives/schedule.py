@@ -6,8 +6,7 @@ else reads schedules: tests execute them on arrays, `condense` counts bytes and 
 makes a graph for the clock, `sim.interface.plots.collective` draws a picture.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Literal, get_args
 
@@ -199,25 +198,3 @@ def kind_named(name: str, where: str) -> CollectiveKind:
         if kind == name:
             return kind
     raise InputError.unknown(where, f"no collective named {name!r}", name, KINDS)
-
-
-def placed(
-    part: CollectiveSchedule, members: Sequence[int], chunks: Sequence[Sequence[int]]
-) -> list[list[ChunkSend]]:
-    """The rounds of `part` in a larger schedule: rank i is members[i], chunk c all of chunks[c]."""
-    return [
-        [
-            ChunkSend(members[send.src], members[send.dst], chunk, send.reduce)
-            for send in round_
-            for chunk in chunks[send.chunk]
-        ]
-        for round_ in part.rounds
-    ]
-
-
-def together(parts: Iterable[Sequence[Sequence[ChunkSend]]]) -> list[list[ChunkSend]]:
-    """Rounds of groups that run side by side."""
-    return [
-        [send for round_ in rounds for send in round_]
-        for rounds in zip_longest(*parts, fillvalue=())
-    ]

@@ -16,11 +16,6 @@ from sim.config.errors import InputError
 LEAST, MOST = 1e-27, 1e27
 DEEP = 32  # levels of tables and lists; the deepest packaged file has six
 _STEERING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but tabs and ends of lines
-_SCALES = {
-    "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "g": 1e9, "billion": 1e9,
-    "t": 1e12, "trillion": 1e12, "%": 0.01,
-}  # fmt: skip
-_SCALED = re.compile(rf"([\d.,]+)\s*({'|'.join(sorted(_SCALES, key=len, reverse=True))})", re.I)
 SEPARATORS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # of thousands
 _SHOWN = 60  # characters of a value that a message quotes
 
@@ -40,37 +35,6 @@ def fault_of(value: float) -> str:
     if number and not LEAST <= abs(number) <= MOST:
         return f"is not between {LEAST:g} and {MOST:g} in size"
     return ""
-
-
-def number_in(text: str) -> float:
-    """The positive number in a text, as people write it. Raises `ValueError` for other texts.
-
-    >>> number_in("500B"), number_in("1.4 trillion"), number_in("15,360"), number_in("96%")
-    (500000000000.0, 1400000000000.0, 15360.0, 0.96)
-    """
-    try:
-        plain, factor = str(text).strip(), 1.0
-        if written := _SCALED.fullmatch(plain):
-            plain, factor = written[1], _SCALES[written[2].lower()]
-        value = float(SEPARATORS.sub("", plain)) * factor
-    except (TypeError, ValueError):
-        raise ValueError(f"{shown(text)} is no number") from None
-    if not value > 0 or fault_of(value):
-        raise ValueError(f"{shown(text)} {fault_of(value) or 'is not positive'}")
-    return value
-
-
-def share_in(text: str) -> float:
-    """The share that a text says: a number with %, or below 1. Raises `ValueError` for other texts,
-    such as "3", which may or may not mean per cent.
-
-    >>> share_in("3%"), share_in("0.03"), share_in("150%")
-    (0.03, 0.03, 1.5)
-    """
-    share = number_in(text)
-    if share < 1.0 or "%" in str(text):
-        return share
-    raise ValueError(f"{shown(text)} may be {share:g}% or {100.0 * share:g}%")
 
 
 def refuse_unsound(document: Any, where: str) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from typing import Any, get_args
 
-from sim.config import gate
+from sim.config import spoken
 from sim.config.errors import InputError
 from sim.config.units import Unit
 
@@ -47,7 +47,7 @@ def _number(value: Any, *, whole: bool) -> str | None:
     """The number that is meant, in digits; None where a value is no positive number."""
     try:
         binary = _BINARY.fullmatch(str(value).strip()) if whole else None
-        number = 1024 * float(binary[1]) if binary else gate.number_in(str(value))
+        number = 1024 * float(binary[1]) if binary else spoken.number_in(str(value))
     except ValueError:
         return None
     if whole or (number.is_integer() and number < 1e12):

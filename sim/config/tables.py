@@ -6,7 +6,7 @@ from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
-from sim.config import gate, reads
+from sim.config import reads, spoken
 from sim.config.errors import InputError
 
 
@@ -94,7 +94,7 @@ def number(row: Row, headings: Iterable[str]) -> float | None:
     for heading in headings:
         if cell := row.cells.get(heading, ""):
             try:
-                return gate.number_in(cell)
+                return spoken.number_in(cell)
             except ValueError as error:
                 fault = f"{heading} = {error}"
                 raise InputError(row.where, fault, "correct or remove the line") from None

@@ -191,8 +191,10 @@ class Spoken(Unit):
         super().__init__("")
 
     def read(self, value: Any) -> float:
+        from sim.config.spoken import number_in
+
         try:
-            return gate.number_in(str(value))
+            return number_in(str(value))
         except ValueError as error:
             raise ValueError(f"{error}; write it like 300e9 or '15T'") from None
 

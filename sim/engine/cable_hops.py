@@ -5,7 +5,7 @@ from functools import cache
 from itertools import product
 
 from sim.collectives.schedule import algorithms
-from sim.engine.cable_routes import EVERY, PAIRS, RINGS, Hop, Way, kinds_of, orders, way_of, ways
+from sim.engine.group_links import EVERY, PAIRS, RINGS, Hop, Way, kinds_of, orders, way_of, ways
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.topology import Topology
 

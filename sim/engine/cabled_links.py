@@ -5,8 +5,17 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from sim.engine.cable_hops import hops
-from sim.engine.cable_routes import EVERY, Hop
-from sim.engine.group_links import KINDS, ROOM, Flags, GroupLinks, Indices, Loads, summed
+from sim.engine.group_links import (
+    EVERY,
+    KINDS,
+    ROOM,
+    Flags,
+    GroupLinks,
+    Hop,
+    Indices,
+    Loads,
+    summed,
+)
 from sim.hardware.cluster.topology import Link, Topology
 
 

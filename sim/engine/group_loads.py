@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.collectives.schedule import GroupShape
-from sim.engine.cable_routes import number_of
 from sim.engine.cabled_links import CabledLinks
-from sim.engine.group_links import GroupLinks, Spread
+from sim.engine.group_links import GroupLinks, Spread, number_of
 from sim.hardware.cluster.topology import Link, Topology
 
 

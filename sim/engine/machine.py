@@ -17,7 +17,7 @@ from sim.collectives.interconnect import (
 from sim.collectives.libraries.backend import Backend
 from sim.collectives.schedule import GroupShape, kind_named
 from sim.config.dataclass import dataclass
-from sim.engine.cable_routes import check_orders, orders
+from sim.engine.group_links import check_orders, orders
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.operations import MeasuredBandwidth
 

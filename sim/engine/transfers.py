@@ -10,10 +10,10 @@ import numpy as np
 from sim.collectives.interconnect import CallCost
 from sim.collectives.schedule import GroupShape
 from sim.config.dataclass import dataclass
-from sim.engine.cable_routes import number_of
 from sim.engine.communicators import NOBODY, Communicators, Floats, Indices, Scope, scope_of
 from sim.engine.costs import Losses, losses
 from sim.engine.folded import LinkClass, Traffic
+from sim.engine.group_links import number_of
 from sim.engine.machine import Machine
 from sim.hardware.cluster.topology import Link
 from sim.hardware.device import Device

@@ -90,31 +90,6 @@ def in_loops(stages: int, chunks: int) -> Places:
     return tuple(tuple(c * stages + s for c in range(chunks)) for s in range(stages))
 
 
-def in_a_v(stages: int) -> Places:
-    """Places of pieces with two chunks per stage. The second chunks run from the last stage back to
-    the first, which thus also holds the head.
-
-    Source: Qi et al. 2024, arXiv 2405.15362, figure 3.
-
-    >>> in_a_v(3)
-    ((0, 5), (1, 4), (2, 3))
-    """
-    return tuple((s, 2 * stages - 1 - s) for s in range(stages))
-
-
-def both_ways(stages: int) -> Places:
-    """Places of pieces with two chunks per stage, one for each direction of the pipeline. Two
-    stages hold each piece.
-
-    Source: DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1.
-
-    >>> both_ways(4)
-    ((0, 3), (1, 2), (1, 2), (0, 3))
-    """
-    ends = ((s, stages - 1 - s) for s in range(stages))
-    return tuple((min(pair), max(pair)) for pair in ends)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Actions:
     """The actions of one stage as arrays: kinds (letters), microbatches and chunks in order.

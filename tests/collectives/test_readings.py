@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sim.collectives import binary_trees, readings
 from sim.collectives.algorithms import halving_doubling, ring, tree
+from sim.collectives.composed import placed, together
 from sim.collectives.readings import messages
 from sim.collectives.schedule import (
     KINDS,
@@ -19,9 +20,7 @@ from sim.collectives.schedule import (
     CollectiveSchedule,
     algorithms,
     offered,
-    placed,
     schedule,
-    together,
 )
 from sim.engine.messages import play_messages
 from sim.hardware.cluster import topology

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.config.gate import number_in
 from sim.config.readable import human_bytes, human_seconds
+from sim.config.spoken import number_in
 from sim.config.units import Unit, quantity
 from sim.kind import load
 

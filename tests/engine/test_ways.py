@@ -10,7 +10,7 @@ from sim.collectives.algorithms import ring
 from sim.collectives.libraries import backend as backends
 from sim.collectives.schedule import GroupShape
 from sim.config.errors import InputError
-from sim.engine.cable_routes import orders
+from sim.engine.group_links import orders
 from sim.engine.group_loads import group_loads
 from sim.engine.machine import Machine
 from sim.engine.routes import Endpoint, Routes

@@ -6,6 +6,7 @@ once. Rank r is slot r mod g of node r // g; N nodes have g members. T, S, B, n:
 """
 
 from sim.collectives.algorithms import direct, ring
+from sim.collectives.composed import placed, together
 from sim.collectives.schedule import (
     ChunkSend,
     ClosedForm,
@@ -14,9 +15,7 @@ from sim.collectives.schedule import (
     GroupShape,
     LevelLoads,
     LevelSteps,
-    placed,
     schedule,
-    together,
 )
 
 

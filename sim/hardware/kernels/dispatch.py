@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from sim.config import catalog, gate, reads, tables
+from sim.config import catalog, reads, spoken, tables
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.config.files import atomic_write
@@ -97,7 +97,7 @@ def _row(cells: dict[str, str]) -> OperatorTime:
 
 
 def _number(text: str) -> float:
-    return gate.number_in(text) if float(text) else 0.0
+    return spoken.number_in(text) if float(text) else 0.0
 
 
 def write(times: Iterable[OperatorTime], path: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from sim.config import catalog, gate, reads, tables
+from sim.config import catalog, reads, spoken, tables
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
@@ -75,7 +75,7 @@ def measurement_of(row: CsvRow, where: str) -> Measurement:
 def measurement(row: CsvRow) -> Measurement:
     """The measurement of a row. Raises `ValueError` or `KeyError` if the row has none."""
     kernel = _KERNELS[row["kernel"]](row)
-    seconds = gate.number_in(row["seconds"])
+    seconds = spoken.number_in(row["seconds"])
     spread = float(row.get("spread") or 0.0)
     if not 0 <= spread < math.inf:
         raise ValueError(f"spread = {spread} must not be negative")

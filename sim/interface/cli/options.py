@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sim.config import gate, limit
+from sim.config import limit, spoken
 from sim.config.errors import InputError
 from sim.config.units import quantity_of
 
@@ -126,16 +126,18 @@ def _allow(ctx: click.Context, param: click.Parameter, value: str | None) -> Non
 def factor_of(where: str, text: str) -> float:
     """Return the positive factor in a text. Raises `InputError`."""
     try:
-        return gate.number_in(text)
+        return spoken.number_in(text)
     except ValueError as error:
         raise InputError(where, str(error), "write a positive factor") from None
 
 
-NUMBER = _Number(gate.number_in, "write a positive number such as 400000, 1.5e9 or 2T (k, M, B, T)")
+NUMBER = _Number(
+    spoken.number_in, "write a positive number such as 400000, 1.5e9 or 2T (k, M, B, T)"
+)
 _AS_SHARE = "write its %, or a number below 1: 3% or 0.03"
-SHARE = _Number(gate.share_in, _AS_SHARE)
+SHARE = _Number(spoken.share_in, _AS_SHARE)
 SHARE_OR_NONE = _Number(
-    lambda text: 0.0 if _NONE.fullmatch(text) else gate.share_in(text), _AS_SHARE
+    lambda text: 0.0 if _NONE.fullmatch(text) else spoken.share_in(text), _AS_SHARE
 )
 LIMIT = click.option(
     "--limit", metavar="TIME", callback=_allow, expose_value=False,

@@ -11,7 +11,8 @@ zerobubble/scheduler/zbv_greedy.py).
 
 from sim.parallel.bubble_filling import filled, units
 from sim.parallel.schedule import Entry
-from sim.program.schedule import Action, Kind, Order, Schedule, in_a_v
+from sim.program.schedule import Action, Kind, Order, Schedule
+from sim.program.v_places import in_a_v
 
 _PERIOD = 6  # F, I and W of both chunks
 

@@ -17,7 +17,8 @@ from collections import deque
 
 from sim.parallel.schedule import Entry
 from sim.parallel.schedules.zero_bubble import bubble
-from sim.program.schedule import Action, Order, Schedule, both_ways, in_a_v, read
+from sim.program.schedule import Action, Order, Schedule, read
+from sim.program.v_places import both_ways, in_a_v
 
 
 def dualpipev(stages: int, microbatches: int, chunks: int = 2) -> Schedule:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from sim.parallel.schedule import Entry
 from sim.parallel.schedules.flush import as_many, grouped
-from sim.program.schedule import Action, Kind, Order, Schedule, in_a_v, in_loops, read
+from sim.program.schedule import Action, Kind, Order, Schedule, in_loops, read
+from sim.program.v_places import in_a_v
 
 
 def zb_h1(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
