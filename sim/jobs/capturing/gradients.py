@@ -9,10 +9,6 @@ from sim.jobs.capturing.patches import Patches
 _LEARNS = "_part_has_a_gradient"
 
 
-def _parted(tensor: Any) -> bool:
-    return hasattr(tensor, "_local_tensor")
-
-
 class Gradients:
     """Tells whether a script has switched gradients off, and on which line (`place` gives the
     present line).
@@ -77,7 +73,8 @@ class Gradients:
         """Mark the local parts of DTensors with gradients; DTensors compute with them below
         autograd."""
         if self.torch.is_grad_enabled():
-            self._mark([t._local_tensor for t in tensors if t.requires_grad and _parted(t)])
+            parted = (tensor for tensor in tensors if hasattr(tensor, "_local_tensor"))
+            self._mark([tensor._local_tensor for tensor in parted if tensor.requires_grad])
 
     def _mark(self, tensors: list[Any]) -> None:
         for tensor in tensors:

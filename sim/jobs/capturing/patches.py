@@ -18,7 +18,8 @@ class Patches:
     def set(self, owner: Any, name: str, value: Any) -> Any:
         """Set an attribute and return its old value, None if there was none."""
         old = owner.__dict__.get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
-        old = getattr(owner, name, _MISSING) if old is _MISSING and _plain(owner) else old
+        if old is _MISSING and not isinstance(owner, type):  # a class inherits attributes of bases
+            old = getattr(owner, name, _MISSING)
         setattr(owner, name, value)
         self.also(lambda: delattr(owner, name) if old is _MISSING else setattr(owner, name, old))
         return None if old is _MISSING else old
@@ -59,8 +60,3 @@ class _Finder:
 
             spec.loader.exec_module = loaded  # type: ignore[method-assign]
         return spec
-
-
-def _plain(owner: Any) -> bool:
-    """Whether the owner is not a class, which would inherit attributes of its bases."""
-    return not isinstance(owner, type)

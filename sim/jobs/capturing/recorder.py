@@ -379,7 +379,8 @@ class Recorder:
         c10d, pair = func.namespace == "c10d", kind in ("send", "recv")
         blocking = c10d and not pair and not named.get("async_op")
         peer = ranks[named["dst" if kind == "send" else "src"]] if pair else 0
-        size = float(max(sum(map(_bytes, self._on_device(side))) for side in (*args[:2], out)))
+        sides = (self._on_device(side) for side in (*args[:2], out))
+        size = float(max(sum(tensor.nbytes for tensor in side) for side in sides))
         mark = self._call(kind, group, size, line, peer=peer, blocking=blocking)
         if c10d:
             self.work.unbox(out[-1] if isinstance(out, tuple | list) else out).seq_id = mark
@@ -413,7 +414,3 @@ def _named(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     }
     given = {argument.name: value for argument, value in zip(schema, args, strict=False)}
     return {**usual, **given, **kwargs}
-
-
-def _bytes(tensor: Any) -> int:
-    return int(tensor.numel() * tensor.element_size())

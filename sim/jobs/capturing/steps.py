@@ -348,13 +348,9 @@ def install_pipelining(patches: Patches, log: Log) -> None:
     patches.when_imported("torch.distributed.pipelining.stage", noted)
 
 
-def _backward(given: dict[str, Any]) -> Kind:
-    return "B" if given.get("full_backward", True) else "I"
-
-
 _METHODS: dict[str, Callable[[dict[str, Any]], Kind]] = {
     "forward_one_chunk": lambda _: "F",
-    "backward_one_chunk": _backward,
+    "backward_one_chunk": lambda given: "B" if given.get("full_backward", True) else "I",
     "backward_weight_one_chunk": lambda _: "W",
 }
 

@@ -9,7 +9,7 @@ e_ij. All answers to the prompt share z_i, e_ij belongs to the answer alone, and
 from abc import ABC, abstractmethod
 from dataclasses import field
 from functools import lru_cache
-from math import erf, exp, inf, log, sqrt
+from math import exp, inf, log, sqrt
 from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Literal
@@ -98,8 +98,8 @@ def _location(mean: float, sigma: float, cap: float) -> float:
     high = log(cap) + 9.0 * sigma  # nearly all values exceed the cap with this mu
     for _ in range(200):
         middle = (low + high) / 2.0
-        below = exp(middle + sigma**2 / 2.0) * _share((log(cap) - middle - sigma**2) / sigma)
-        if below + cap * _share((middle - log(cap)) / sigma) < mean:
+        below = exp(middle + sigma**2 / 2.0) * _NORMAL.cdf((log(cap) - middle - sigma**2) / sigma)
+        if below + cap * _NORMAL.cdf((middle - log(cap)) / sigma) < mean:
             low = middle
         else:
             high = middle
@@ -201,17 +201,11 @@ class Mixture(Law):
 _PLAIN: tuple[type[Law], ...] = (Constant, Lognormal, Measured)
 LAWS: tuple[type[Law], ...] = (*_PLAIN, Mixture)
 _INVERSE = np.vectorize(_NORMAL.inv_cdf, otypes=[float])
-_ERF = np.vectorize(erf, otypes=[float])
-
-
-def _share(normal: float) -> float:
-    """Phi: the share of standard normal numbers below `normal`."""
-    return 0.5 * (1.0 + erf(normal / sqrt(2.0)))
+_BELOW = np.vectorize(_NORMAL.cdf, otypes=[float])  # the share of numbers below a number
 
 
 def _shares(normal: Floats) -> Floats:
-    below = 0.5 * (1.0 + _ERF(normal / sqrt(2.0))) if normal.size else normal
-    return np.clip(below, _LEAST, 1.0 - _LEAST)
+    return np.clip(_BELOW(normal) if normal.size else normal, _LEAST, 1.0 - _LEAST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,6 @@ from sim.engine.folded import (
     CommunicateStep,
     FoldedProgram,
     Item,
-    Loads,
     RoleProgram,
     Step,
     Traffic,
@@ -243,9 +242,6 @@ class _Relinking:
     def _moved(self, traffic: Traffic) -> Traffic:
         known = self._traffic.get(id(traffic))
         if known is None:
-            moved = replace(traffic, loads=self._loads(traffic.loads))
-            known = self._traffic[id(traffic)] = traffic, moved
+            loads = tuple((self.place[link], load) for link, load in traffic.loads)
+            known = self._traffic[id(traffic)] = traffic, replace(traffic, loads=loads)
         return known[1]
-
-    def _loads(self, loads: Loads) -> Loads:
-        return tuple((self.place[link], load) for link, load in loads)

@@ -14,7 +14,7 @@ from sim.jobs.recorded.curve import curve
 from sim.jobs.recorded.host import coverage
 from sim.jobs.recorded.memory import BESIDE, Memory, Peak, fullest
 from sim.jobs.recorded.program import EventPlaces
-from sim.jobs.recorded.recording import Recording, communicates
+from sim.jobs.recorded.recording import communicates
 from sim.jobs.recorded.setup import Recorded, host_of
 from sim.jobs.recorded.work import WorkDone, work_of
 from sim.model.kernels import Precision
@@ -76,9 +76,11 @@ def _room(memories: Sequence[Memory], peaks: Sequence[Peak]) -> dict[str, Any]:
     remedies."""
     known = all(peak.allocated for peak in peaks)
     fits = all(peak.failure is None for peak in peaks) if known else None
+    worst = fullest(memories).peak()
+    beside = {BESIDE: worst.reserved - worst.allocated, "total": worst.reserved}
     return {
         "fits": fits,
-        "memory_per_gpu": _parts(fullest(memories).peak()),
+        "memory_per_gpu": {**worst.parts, **beside},
         "remedies": () if fits is not False else Deferred(partial(_remedies, memories)),
     }
 
@@ -87,12 +89,13 @@ def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
     """The inputs of the result. Ranks that do not communicate update models of their own."""
     topology, (recording, axes) = setup.machine.topology, setup.stages[0]
     together = axes.data_ranks if communicates(recording.events, recording.groups) else 1
+    compiled = any(operator.name.startswith("inductor.") for operator in recording.operators)
     return Inputs(
         model=" ".join((recording.script, *recording.arguments)),
         cluster=topology.name,
         device=topology.device.name,
         gpus=topology.gpus,
-        stack=setup.stack.name + " and torch.compile" * _compiled(recording),
+        stack=setup.stack.name + " and torch.compile" * compiled,
         precision=done.precision,
         batch=done.samples * together // axes.sequence_ranks,
         tokens=done.tokens // max(done.samples, 1),
@@ -100,11 +103,6 @@ def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
         change=dict(flat(setup.scenario.change)),
         price=str(topology.price or ""),
     )
-
-
-def _compiled(recording: Recording) -> bool:
-    """Whether inductor has written some kernels of a recording."""
-    return any(operator.name.startswith("inductor.") for operator in recording.operators)
 
 
 def _campaign(setup: Recorded, precision: Precision) -> Campaign:
@@ -129,11 +127,6 @@ def _stage(number: int, spent: Account, peak: Peak) -> dict[str, Any]:
         "bubble": spent.get(BUBBLE, 0.0),
         "memory": peak.reserved,
     }
-
-
-def _parts(worst: Peak) -> dict[str, float]:
-    """Bytes by part at the peak, and their total."""
-    return {**worst.parts, BESIDE: worst.reserved - worst.allocated, "total": worst.reserved}
 
 
 def _curves(setup: Recorded, noted: Sequence[EventPlaces], record: Record) -> list[MemoryCurve]:

@@ -104,14 +104,11 @@ def _flights(operations: Sequence[Operation]) -> tuple[list[_Flight], list[float
             flights += mine
             known.update(mine)
         elif main:
-            seconds.append(_seconds(operation))
+            items = operation.work.items
+            seconds.append(sum(item.device for item in items if isinstance(item, Segment)))
             reach[operation.name] = len(seconds)
         carried[operation.name] = frozenset(known)
         last[operation.stream] = operation.name
     for flight in flights:
         flight.end = min(flight.end, len(seconds))
     return flights, seconds
-
-
-def _seconds(operation: Compute) -> float:
-    return sum(item.device for item in operation.work.items if isinstance(item, Segment))

@@ -68,7 +68,8 @@ def _vary(slow: Sequence[SlowLinks], cluster: LiveCluster) -> Process:
 
 
 class WorkerSlowdowns:
-    """The factors of all steps, for each rank that is ever slow, and every rank's `mean` factor.
+    """The factors of all steps, for each rank that is ever slow, and every rank's `mean` factor. A
+    worker is as slow as the slowest of its GPUs, which have `constant` factors.
 
     A rank's draws depend on the seed, the cause and the rank alone, so neither another cause nor
     the order of events changes them. A step is computed `redundancy` times; the first answer
@@ -86,7 +87,7 @@ class WorkerSlowdowns:
         redundancy: int,
         seed: int,
     ) -> None:
-        self.mean = [_slowest(endpoint, constant) for endpoint in endpoints]
+        self.mean = [max(constant.get(gpu, 1.0) for gpu in own.gpus) for own in endpoints]
         self.steps = max(1, min(steps, _BLOCK))
         shape = (self.steps, redundancy)
         factors = {
@@ -103,11 +104,6 @@ class WorkerSlowdowns:
         """How many times as long as usual a step of a rank takes."""
         factors = self._factors.get(rank)
         return 1.0 if factors is None else float(factors[step % self.steps])
-
-
-def _slowest(endpoint: Endpoint, factors: Mapping[int, float]) -> float:
-    """The factor of a worker, which is as slow as the slowest of its GPUs."""
-    return max(factors.get(gpu, 1.0) for gpu in endpoint.gpus) if factors else 1.0
 
 
 def _ranks(

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from io import StringIO
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,7 @@ def merged(times: Iterable[OperationTime]) -> list[OperationTime]:
         )
         for operation, repeated in passes.items()
     ]
-    return sorted(medians, key=_order)
-
-
-def _order(time: OperationTime) -> tuple[str, str, int, int, float]:
-    return time.operation, time.name, time.ranks, time.groups, time.bytes
+    return sorted(medians, key=attrgetter("operation", "name", "ranks", "groups", "bytes"))
 
 
 def heading() -> str:

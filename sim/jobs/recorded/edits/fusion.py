@@ -77,10 +77,11 @@ def fused(recording: Recording, axes: Axes, line: str) -> Recording:
     new: dict[int, tuple[Event, ...]] = {}
     operators: list[Operator] = []
     dropped: set[int] = set()
-    numbers: dict[Operator, int] = {}
+    numbers: dict[tuple[object, ...], int] = {}
     for chain in _chains(recording, line):
         operator, inner = _fused(recording, chain, taken)
-        number = numbers.setdefault(_key(operator), len(recording.operators) + len(operators))  # type: ignore[arg-type]
+        key = operator.name, operator.inputs, operator.outputs, operator.written
+        number = numbers.setdefault(key, len(recording.operators) + len(operators))
         if number == len(recording.operators) + len(operators):
             operators.append(operator)
         dropped |= inner
@@ -88,10 +89,6 @@ def fused(recording: Recording, axes: Axes, line: str) -> Recording:
         first = recording.events[chain[0]]
         new[chain[0]] = (replace(first, operator=number, views=0),)
     return rewritten(recording, new, operators=operators, dropped_blocks=frozenset(dropped))
-
-
-def _key(operator: Operator) -> tuple[object, ...]:
-    return operator.name, operator.inputs, operator.outputs, operator.written
 
 
 def _chains(recording: Recording, line: str) -> Iterator[list[int]]:
