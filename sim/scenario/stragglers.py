@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from sim.config.errors import InputError
+from sim.hardware.cluster.slow_links import shared as with_traffic
+from sim.hardware.cluster.slow_links import slowed as with_slow_link
 from sim.hardware.cluster.topology import Topology
 from sim.parallel.mesh import Mesh
 from sim.parallel.plan import Plan
@@ -18,9 +20,9 @@ def slowed(
     for number, straggler in enumerate(stragglers):
         where = f"{name}, straggler {number + 1}"
         if straggler.link is not None and straggler.traffic is not None:
-            topology = topology.shared(straggler.link, straggler.traffic)
+            topology = with_traffic(topology, straggler.link, straggler.traffic)
         elif straggler.link is not None:
-            topology = topology.slowed(straggler.link, straggler.factor or 1.0)
+            topology = with_slow_link(topology, straggler.link, straggler.factor or 1.0)
         for rank in _slow_ranks(straggler, topology, plan, ranks, where):
             slowdown[rank] = slowdown.get(rank, 1.0) * (straggler.factor or 1.0)
     return topology, slowdown

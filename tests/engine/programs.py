@@ -7,6 +7,7 @@ from sim.collectives.interconnect import CallCost, CollectiveCall
 from sim.collectives.libraries import backend as backends
 from sim.engine.machine import Machine
 from sim.hardware.cluster import topology as topologies
+from sim.hardware.cluster.slow_links import slowed
 from sim.parallel.schedule import schedule as schedule_named
 from sim.program.causes import COMPUTE, DATA, TENSOR, Cause
 from sim.program.operations import (
@@ -122,7 +123,7 @@ def machine(
 ) -> Machine:
     topology = topologies.load(preset, overrides).with_gpus(gpus)
     if slow_link:
-        topology = topology.slowed(slow_link, 4.0)
+        topology = slowed(topology, slow_link, 4.0)
     return Machine(topology, backends.load("nccl"), slowdown or {})
 
 

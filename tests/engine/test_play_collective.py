@@ -10,6 +10,7 @@ from sim.collectives.readings import messages
 from sim.collectives.schedule import CollectiveKind, algorithms, offered
 from sim.engine.messages import PlayedMessages, play_collective, play_messages
 from sim.hardware.cluster import topology
+from sim.hardware.cluster.slow_links import slowed
 from sim.hardware.cluster.topology import Topology
 
 GIB = 2.0**30
@@ -94,7 +95,7 @@ def test_rounds_that_repeat_are_left_out_without_a_trace(seed: int) -> None:
 
 @pytest.mark.parametrize("link", ["node3.nic0.up", "pod1.up", "node5.nic0"])
 def test_a_slow_link_holds_back_whom_it_does(link: str) -> None:
-    cluster = tree(32, 8).slowed(link, 3.0)
+    cluster = slowed(tree(32, 8), link, 3.0)
     check(ring.all_reduce(32), cluster, list(range(32)))
     check(ring.all_reduce(32), cluster, shuffled(32))
 
@@ -103,7 +104,7 @@ def test_a_slow_link_splits_what_it_touches_and_nothing_else() -> None:
     """Of ranks that all send to all: itself, its pod, the others."""
     plan, cluster = direct.all_gather(32), tree(32, 8)
     fair = play_collective(plan, GIB, cluster)
-    sick = play_collective(plan, GIB, cluster.slowed("node3.nic0", 2.0))
+    sick = play_collective(plan, GIB, slowed(cluster, "node3.nic0", 2.0))
     assert (fair.roles, sick.roles) == (1, 3)
 
 

@@ -10,6 +10,7 @@ from sim.collectives.compression import Compression
 from sim.config.errors import InputError
 from sim.engine.play import play
 from sim.hardware.cluster import topology as topologies
+from sim.hardware.cluster.slow_links import slowed
 from sim.kind import load
 from sim.model.kinds import is_layer
 from sim.parallel.plan import Offload
@@ -283,7 +284,9 @@ def test_links_to_hosts_have_names_and_can_be_slow():
     cluster = topologies.load("dgx-a100-hdr").with_gpus(8)
     for text in ("node0.pcie3.up", "node0.memory", "node0.nvme.down"):
         (link,) = cluster.parse_link(text)
-        assert cluster.slowed(text, 2.0).capacity(link) == pytest.approx(cluster.capacity(link) / 2)
+        assert slowed(cluster, text, 2.0).capacity(link) == pytest.approx(
+            cluster.capacity(link) / 2
+        )
     with pytest.raises(InputError, match="no such link"):
         cluster.parse_link("node0.pcie4")
 

@@ -21,6 +21,7 @@ from sim.engine.play import play
 from sim.engine.record import Record
 from sim.hardware.cluster import topology
 from sim.hardware.cluster.host import Storage
+from sim.hardware.cluster.slow_links import slowed
 from sim.hardware.cluster.topology import Topology
 from sim.jobs.multi_job.folding import Guest, meeting, together
 from sim.jobs.multi_job.placed import Place
@@ -65,7 +66,7 @@ class Predictor:
         library, cluster = backend.load("gloo"), _cluster(self.hosts)
         assert isinstance(library, Gloo)
         for host, factor in self.slow.items():
-            cluster = cluster.slowed(f"node{node_of(host)}.nic0", factor)
+            cluster = slowed(cluster, f"node{node_of(host)}.nic0", factor)
         return Machine(cluster, replace(library, message=self.message))
 
     # Synchronous: programs on the engine.

@@ -90,7 +90,7 @@ class Topology(Placement):
         """
         if gpus > self.size:
             whole = -(-gpus // self.gpus_per_node) * self.gpus_per_node
-            self._changed(gpus=whole)  # refuses more nodes than its network can join
+            self.changed(gpus=whole)  # refuses more nodes than its network can join
             from sim.hardware.cluster import inventory
 
             raise inventory.too_few(self, gpus, whole)
@@ -98,10 +98,10 @@ class Topology(Placement):
         self._refuse_crowded(gpus, each)
         used: dict[str, Any] = {"gpus": gpus, "device": device, "built": self.size}
         if each == self.gpus_per_node:
-            return self._changed(**used)
+            return self.changed(**used)
         network = self.network and self.network.with_slots(each, self.gpus_per_node)
         whole = self.slots or self.gpus_per_node
-        return self._changed(**used, gpus_per_node=each, slots=whole, network=network)
+        return self.changed(**used, gpus_per_node=each, slots=whole, network=network)
 
     def _refuse_crowded(self, gpus: int, each: int) -> None:
         """Raise `InputError` where `gpus` devices, `each` of a node, need more nodes than exist."""
@@ -115,43 +115,8 @@ class Topology(Placement):
         """The same cluster with further hosts, enough for `gpus` devices; the job is unchanged."""
         return replace(self, built=max(self.size, gpus))
 
-    def slowed(self, link: str | Link, factor: float) -> "Topology":
-        """The same cluster with the capacity of one link divided by `factor`.
-
-        Raises `InputError` where there is no such link or the factor is less than 1.
-
-        >>> sick = load("dgx-a100-hdr").slowed("node3.nic0", 2.0)
-        >>> sick.capacity(("nic-up", 3, 0)) / sick.capacity(("nic-up", 3, 1))
-        0.5
-        """
-        from sim.hardware.cluster.link_names import link_name
-
-        text = link if isinstance(link, str) else link_name(link)
-        self.parse_link(text)
-        try:
-            sick = Degraded(link=text, factor=factor)
-        except ValueError as error:
-            raise InputError.of(f"link {text!r}", error) from None
-        return self._changed(degraded=(*self.degraded, sick))
-
-    def shared(self, link: str, rate: float) -> "Topology":
-        """The same cluster with `rate` (B/s) of a link's capacity taken by other traffic.
-
-        Raises `InputError` where there is no such link, or `rate` takes all of the link's capacity.
-
-        >>> busy = load("dgx-a100-hdr").shared("node3.nic0", 5e9)
-        >>> busy.capacity(("nic-up", 3, 1)) - busy.capacity(("nic-up", 3, 0))
-        5000000000.0
-        """
-        topology = self
-        for part in self.parse_link(link):
-            if rate >= (capacity := self.capacity(part)):
-                fault = f"{_rate(rate)} of traffic on a link that carries {_rate(capacity)}"
-                raise InputError(f"link {link!r}", fault, "state less traffic")
-            topology = topology.slowed(part, capacity / (capacity - rate))
-        return topology
-
-    def _changed(self, **changes: Any) -> "Topology":
+    def changed(self, **changes: Any) -> "Topology":
+        """The same cluster with other values of some fields. Raises `InputError`."""
         try:
             return replace(self, **changes)
         except InputError:

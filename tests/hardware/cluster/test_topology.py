@@ -17,6 +17,7 @@ from sim.hardware.cluster.link_names import link_name
 from sim.hardware.cluster.network import ClusterNetwork, Link
 from sim.hardware.cluster.networks.graph import CableGraph
 from sim.hardware.cluster.networks.grids import FullMesh, Ring, Torus
+from sim.hardware.cluster.slow_links import slowed
 from sim.hardware.cluster.topology import Topology, load
 
 NAMES = catalog.names("topologies")
@@ -209,7 +210,7 @@ class TestTrays:
         assert [racks.with_gpus(gpus).nodes for gpus in (57 * 72, 57 * 64, 56 * 72)] == [57, 57, 56]
         with pytest.raises(InputError, match=r"57 nodes of 72, which give 3,648 .*gpus = 4608, or"):
             racks.with_gpus(4096)
-        assert racks._changed(gpus=4608).with_gpus(4096).nodes == 64
+        assert racks.changed(gpus=4608).with_gpus(4096).nodes == 64
 
     def test_a_tray_that_does_not_divide_a_node_is_refused(self) -> None:
         with pytest.raises(InputError, match="tray = 5 does not divide the 72 GPUs"):
@@ -440,19 +441,19 @@ class TestSlowLinks:
             cluster = cluster.with_gpus(min(4 * cluster.gpus_per_node, 1024))
         links = list(cluster.links)
         sick = data.draw(st.sampled_from(links))
-        slowed = cluster.slowed(sick, 3.0)
+        slower = slowed(cluster, sick, 3.0)
         for link in links:
-            factor = cluster.capacity(link) / slowed.capacity(link)
+            factor = cluster.capacity(link) / slower.capacity(link)
             assert factor == pytest.approx(3.0 if link == sick else 1.0)
 
     def test_a_name_without_direction_means_both(self) -> None:
-        cluster = load("dgx-a100-hdr").slowed("node3.nic0", 2.0)
+        cluster = slowed(load("dgx-a100-hdr"), "node3.nic0", 2.0)
         healthy = cluster.capacity(("nic-up", 3, 1))
         assert cluster.capacity(("nic-up", 3, 0)) == healthy / 2
         assert cluster.capacity(("nic-down", 3, 0)) == healthy / 2
 
     def test_a_link_slowed_twice_is_slower_by_both(self) -> None:
-        cluster = load("dgx-a100-hdr").slowed("gpu5.port", 2.0).slowed("gpu5.port.up", 3.0)
+        cluster = slowed(slowed(load("dgx-a100-hdr"), "gpu5.port", 2.0), "gpu5.port.up", 3.0)
         healthy = cluster.capacity(("port-up", 0))
         assert cluster.capacity(("port-up", 5)) == pytest.approx(healthy / 6)
         assert cluster.capacity(("port-down", 5)) == pytest.approx(healthy / 2)
@@ -503,7 +504,7 @@ class TestSlowLinks:
     @pytest.mark.parametrize("factor", [0.5, 0.0, -1.0, float("nan"), float("inf")])
     def test_no_factor_makes_a_link_faster_or_dead(self, factor: float) -> None:
         with pytest.raises(InputError, match=r"link 'gpu0\.port': factor = .* at least 1"):
-            load("b200-node").slowed("gpu0.port", factor)
+            slowed(load("b200-node"), "gpu0.port", factor)
 
 
 def faulty() -> Iterator[tuple[str, dict[str, object], str]]:

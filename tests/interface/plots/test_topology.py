@@ -9,6 +9,7 @@ import pytest
 
 from sim.config import catalog
 from sim.config.errors import InputError
+from sim.hardware.cluster.slow_links import slowed
 from sim.hardware.cluster.topology import Topology, load
 from sim.interface.document.terminal import text
 from sim.interface.plots.picture import Figure, rendered, save
@@ -139,7 +140,7 @@ def test_stores_are_drawn_with_the_way_that_leads_to_them(
 
 
 def test_a_degraded_link_is_named() -> None:
-    sick = load("b200-node").slowed("gpu3.port", 2.0)
+    sick = slowed(load("b200-node"), "gpu3.port", 2.0)
     assert "degraded: gpu3.port 2 x slower" in texts(sick)
     assert "degraded  gpu3.port 2 times slower" in text(view(sick))
 
