@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import sim
-from sim import kind, questions
+from sim import questions
 from sim.analysis.networks.networks import Networks
 from sim.config import catalog
 from sim.config.errors import InputError
@@ -56,7 +56,7 @@ def test_a_network_that_costs_as_much_as_rent_halves_the_tokens_for_a_dollar() -
 def test_what_is_equal_is_played_once_and_counted_first(monkeypatch: pytest.MonkeyPatch) -> None:
     played, told = list[object](), list[str]()
     pace = questions.pace
-    monkeypatch.setattr(kind, "pace", lambda setup: played.append(setup) or pace(setup))
+    monkeypatch.setattr(questions, "pace", lambda setup: played.append(setup) or pace(setup))
     sim.networks([TREE, HASHED], ["megatron-1.7b"], seeds=2, told=told.append,
                  failure={"network.latency": "9 us"})  # fmt: skip
     assert told == ["6 steps to play: 2 networks, 1 job, 2 states, up to 2 hashes"]

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import sim
-from sim import kind, questions
+from sim import questions
 from sim.analysis.reliability import failures
 from sim.analysis.reliability.goodput import (
     conduct_of,
@@ -215,7 +215,7 @@ def test_a_state_is_played_and_lasts_until_its_repair(tmp_path: Path) -> None:
 def test_a_state_that_cannot_be_is_refused_before_a_step_is_played(
     tmp_path: Path, table: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kind, "pace", None)
+    monkeypatch.setattr(questions, "pace", None)
     path = tmp_path / "links.toml"
     path.write_text(table)
     for command in (["goodput"], ["cost", "--tokens", "1T"]):
