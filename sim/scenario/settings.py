@@ -29,7 +29,7 @@ _TABLES = {  # tables whose keys people may write without their table's name
     "stack": Section("sim.hardware.stack:Stack"),
     "node": Section("sim.hardware.cluster.node_fabric:NodeFabric"),
     "host": Section("sim.hardware.cluster.host:Host"),
-    "storage": Section("sim.hardware.cluster.host:Storage"),
+    "storage": Section("sim.hardware.cluster.storage:Storage"),
     "topology": Section("sim.hardware.cluster.topology:Topology"),
 }
 

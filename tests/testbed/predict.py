@@ -20,8 +20,8 @@ from sim.engine.machine import Machine
 from sim.engine.play import play
 from sim.engine.record import Record
 from sim.hardware.cluster import topology
-from sim.hardware.cluster.host import Storage
 from sim.hardware.cluster.slow_links import slowed
+from sim.hardware.cluster.storage import Storage
 from sim.hardware.cluster.topology import Topology
 from sim.jobs.multi_job.folding import Guest, meeting, together
 from sim.jobs.multi_job.placed import Place

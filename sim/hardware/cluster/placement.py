@@ -1,14 +1,22 @@
 """Where things are in a cluster: which device in which node, slot and pod, on which NIC."""
 
+from typing import TYPE_CHECKING
+
 from sim.config.checked import Named
 from sim.config.dataclass import dataclass
-from sim.hardware.cluster.host import Host, Storage
+from sim.config.schema import section
+from sim.hardware.cluster.host import Host
 from sim.hardware.cluster.network import AnyNetwork, ClusterNetwork
 from sim.hardware.cluster.node_fabric import AnyNodeFabric
 from sim.hardware.cluster.pods import PodNetwork, SwitchedNetwork
 from sim.hardware.cluster.price import Price
 from sim.hardware.device import Device
 from sim.program.operations import Checks
+
+if TYPE_CHECKING:
+    from sim.hardware.cluster.storage import Storage
+else:
+    Storage = section("sim.hardware.cluster.storage:Storage")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

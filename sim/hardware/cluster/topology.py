@@ -9,17 +9,20 @@ from dataclasses import replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sim.config import catalog, reads
 from sim.config.checked import altered, is_rate, structure
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
-from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS, Host, Storage
+from sim.hardware.cluster.host import HOST_LINKS, STORAGE_LINKS, Host
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route
 from sim.hardware.cluster.node_fabric import NodeFabric
 from sim.hardware.cluster.placement import Placement
 from sim.hardware.device import Device, interned
+
+if TYPE_CHECKING:
+    from sim.hardware.cluster.storage import Storage
 
 __all__ = ["Degraded", "Link", "Topology", "load"]
 
@@ -161,10 +164,10 @@ class Topology(Placement):
         if link[0] == "cores" and self.host:  # each device's process has a core of its own
             return max(self.host.cores - self.gpus_per_node, 0) / factor
         part = self._part(link)
-        if isinstance(part, Host | Storage):
-            share = part.efficiency_of(str(link[0]))
-        else:
+        if isinstance(part, NodeFabric | ClusterNetwork):
             share = part.efficiency
+        else:
+            share = part.efficiency_of(str(link[0]))
         return self.bandwidth(link) * share / factor
 
     @property
@@ -183,23 +186,23 @@ class Topology(Placement):
         match link, self._part(link):
             case ("nvlink", a, b), NodeFabric() as node:
                 return node.cable_bandwidth(self.slot_of(a), self.slot_of(b), slots)
-            case (kind, *_), (Host() | Storage()) as part:
-                return part.bandwidth_of(str(kind))
             case _, NodeFabric() as node:
                 return node.port_bandwidth(slots, min(self.gpus, slots))
             case _, ClusterNetwork() as network:
                 return network.bandwidth_of(link)
+            case (kind, *_), part:
+                return part.bandwidth_of(str(kind))
 
     def latency(self, link: Link) -> float:
         """Seconds that a link adds to a message; the latency of a route is their sum."""
         part = self._part(link)
         if isinstance(part, ClusterNetwork):
             return part.latency_of(link)
-        if isinstance(part, Host | Storage):
-            return part.latency
-        return part.latency if link[0] == "nvlink" else part.latency / 2  # one of two ports
+        if isinstance(part, NodeFabric) and link[0] != "nvlink":
+            return part.latency / 2  # one of two ports
+        return part.latency
 
-    def _part(self, link: Link) -> NodeFabric | ClusterNetwork | Host | Storage:
+    def _part(self, link: Link) -> "NodeFabric | ClusterNetwork | Host | Storage":
         """The part of the cluster that a link belongs to."""
         kind = link[0]
         in_node = self.node if kind in ("port-up", "port-down", "nvlink") else self.network

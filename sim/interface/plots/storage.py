@@ -2,7 +2,7 @@
 
 from matplotlib.axes import Axes
 
-from sim.hardware.cluster.host import Storage
+from sim.hardware.cluster.storage import Storage
 from sim.hardware.cluster.topology import Topology
 from sim.interface.plots.node import (
     DEVICE,

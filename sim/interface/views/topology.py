@@ -6,9 +6,9 @@ from math import isfinite
 from operator import attrgetter
 
 from sim.config.readable import human_bytes, human_seconds, quantity_text
-from sim.hardware.cluster.host import Storage
 from sim.hardware.cluster.network import ClusterNetwork
 from sim.hardware.cluster.node_fabric import NodeFabric
+from sim.hardware.cluster.storage import Storage
 from sim.hardware.cluster.topology import Topology
 from sim.interface.document.nodes import Document, document, table
 from sim.program.operations import AlgorithmRule

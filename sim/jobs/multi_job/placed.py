@@ -13,9 +13,9 @@ from typing import Any
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.engine.machine import Machine
-from sim.hardware.cluster.host import Storage
 from sim.hardware.cluster.link_names import link_name
 from sim.hardware.cluster.network import ClusterNetwork, Link, Route
+from sim.hardware.cluster.storage import Storage
 from sim.hardware.cluster.topology import Degraded, Topology
 
 _OF_NODE = ("memory", "nvme", "cores", "client")  # kinds of links of which each node has one
