@@ -14,7 +14,7 @@ from itertools import zip_longest
 from sim.model.block import Block
 from sim.model.execution import ParameterGroup
 from sim.parallel.job import Job
-from sim.parallel.state import gradient_axes, near_axes, replica_axes, state_axes
+from sim.parallel.state import gradient_axes, replica_axes, state_axes
 from sim.program.causes import DATA
 from sim.program.memory import NOTHING, MemoryUse, added
 from sim.program.operations import (
@@ -81,12 +81,12 @@ def _rounds(job: Job, parameters: Parameters) -> Iterator[tuple[Collective, ...]
     """Yield rounds of collectives; the collectives of all groups in a round run together."""
     width = job.stack.reduced_bytes(job.plan.precision)
     trained = {group: count for group, count in parameters.items() if group.trained}
-    sizes = _together(trained, lambda group: width)
+    sizes = together(trained, lambda group: width)
     for calls in zip_longest(*(_sums(job, group, size) for group, size in sizes.items())):
         yield tuple(call for call in calls if call is not None)
 
 
-def _together(
+def together(
     parameters: Parameters, width: Callable[[ParameterGroup], float]
 ) -> dict[ParameterGroup, float]:
     """Return the bytes of groups. Groups on the same ranks are merged, whatever their format."""
@@ -111,34 +111,6 @@ def _sums(job: Job, group: ParameterGroup, size: float) -> list[Collective]:
 
 def _sum(kind: Kind, axes: tuple[str, ...], size: float, name: str) -> Collective:
     return Collective(kind=kind, axes=axes, bytes=size, name=name, cause=DATA)
-
-
-def weights_gathered(
-    job: Job, parameters: Parameters, *, near: bool = False
-) -> tuple[Collective, ...]:
-    """Return the collectives that bring a rank the shares of these parameters that other ranks hold
-    or have updated. With `near`, they come from the rank's own group, which holds all shares."""
-    return job.known.memo(
-        ("gathers", job.key, near, *parameters.items()),
-        lambda: tuple(_gathers(job, parameters, near)),
-    )
-
-
-def _gathers(job: Job, parameters: Parameters, near: bool) -> Iterator[Collective]:
-    plan = job.plan
-    changed = {g: count for g, count in parameters.items() if g.trained or plan.zero >= 3}
-    for group, size in _together(changed, job.gathered_bytes).items():
-        axes = near_axes(plan, group) if near else state_axes(plan, group)
-        if axes:
-            in_turn = job.stack.zero_gather == "broadcast" and plan.zero < 3
-            yield Collective(
-                kind="broadcast" if in_turn else "all_gather",
-                axes=axes,
-                bytes=size,
-                name=f"{group.name} weights",
-                cause=DATA,
-                times=plan.degree(axes) if in_turn else 1,
-            )
 
 
 def replicated(job: Job, parameters: Parameters) -> bool:

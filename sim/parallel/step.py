@@ -176,7 +176,9 @@ def _closing(job: Job, stage: int, *, alone: bool) -> PassOps:
         done += [*host_update(job, parameters), *shares_out(job, parameters)]
         back = (Drained(FROM_HOST),)
     if plan.zero in (1, 2) and not job.overlaps_gather:
-        calls = data.weights_gathered(job, parameters)
+        from sim.parallel.gathered_weights import weights_gathered
+
+        calls = weights_gathered(job, parameters)
         done += [Communicate(name="gather weights", calls=calls, after=back)] if calls else []
     if copied:
         done.append(Compute(name="copy weights", work=Work(name="copies", items=copied), sync=True))

@@ -23,6 +23,7 @@ from sim.model.block import Block
 from sim.model.kernels import MemoryBound
 from sim.model.kinds import is_layer
 from sim.parallel import buckets, data
+from sim.parallel.gathered_weights import weights_gathered
 from sim.parallel.job import Job
 from sim.parallel.offload import Activations, gradients_out, share_in
 from sim.parallel.segments import Items, Piece, segments
@@ -136,7 +137,7 @@ class _Pass:
 
     def _calls(self, unit: _Unit) -> tuple[Collective, ...]:
         near = is_near(self.job, self.variant)
-        return data.weights_gathered(self.job, _parameters(unit), near=near)
+        return weights_gathered(self.job, _parameters(unit), near=near)
 
     def _awaited(self, number: int) -> int:
         """Return the number of the computation that a gather waits for; numbers below 0 count back

@@ -12,7 +12,8 @@ from sim.hardware.cluster import topology as topologies
 from sim.model.execution import DENSE
 from sim.model.transformer import Transformer
 from sim.parallel.buckets import buckets
-from sim.parallel.data import reduced, weights_gathered
+from sim.parallel.data import reduced
+from sim.parallel.gathered_weights import weights_gathered
 from sim.parallel.job import Job
 from sim.parallel.plan import Plan
 from sim.parallel.schedule import table
