@@ -1,9 +1,9 @@
 """Collectives as rounds of sends; every algorithm is written this way.
 
-A module of `sim.collectives.algorithms` offers an algorithm as functions named like the collectives
-(`all_reduce`, `all_gather`, ...), each from a number of ranks to a `CollectiveSchedule`. Everything
-else reads schedules: tests execute them on arrays, `condense` counts bytes and rounds, `messages`
-makes a graph for the clock, `sim.interface.plots.collective` draws a picture.
+A module of `sim.collectives.algorithms` offers functions named like the collectives (`all_reduce`,
+`all_gather`, ...). Each takes the number of ranks and returns a `CollectiveSchedule`. Tests execute
+schedules on arrays. In `readings`, `condense` counts bytes and rounds, and `messages` makes a graph
+for the clock. `sim.interface.plots.collective` draws schedules.
 """
 
 from collections.abc import Iterable, Iterator
@@ -60,8 +60,8 @@ class GroupShape:
 class LevelLoads:
     """Bytes on the wires for each byte of the collective, at the busiest member and node.
 
-    `port` bytes pass a member's port each way and stay in the node; `nic` bytes leave (and enter) a
-    node, for all members of the group together. The collective's bytes are as nccl-tests counts
+    `port` bytes pass a member's port each way and stay in the node. `nic` bytes leave a node and
+    enter it, summed over the members on the node. The collective's bytes are as nccl-tests counts
     them: the all-reduced buffer, the gathered result, the buffer before reduce-scatter, one rank's
     whole buffer in all-to-all.
     """
@@ -142,9 +142,9 @@ class CollectiveSchedule:
 
     The buffer of S bytes is cut into `chunks` equal chunks; a send moves S / chunks bytes. The S
     bytes are the buffer that every rank reduces, or the buffer of the root (rank 0), or the whole
-    gathered (scattered) buffer, of which rank r owns the r-th of `ranks` parts. For all_to_all the
-    S bytes are one rank's buffer, whose chunk (s * ranks + d) goes from s to d; for point_to_point
-    the message from rank 0 to rank 1; for sendrecv the message to the next rank.
+    gathered (scattered) buffer, of which rank r owns the r-th of `ranks` parts. For all_to_all
+    S is the buffer of each rank, and chunk s * ranks + d of all ranks' chunks goes from s to d. For
+    point_to_point S is the message from rank 0 to rank 1, for sendrecv that to the next rank.
     """
 
     kind: CollectiveKind
@@ -157,9 +157,9 @@ class CollectiveSchedule:
 class ClosedForm:
     """T = rounds * alpha + (bytes + fill) * S / bandwidth, on an idle uniform network.
 
-    `bytes` are the bytes that the busiest port sends (or receives) for each byte of S. `fill` is
-    added while the pipeline fills and drains: the bytes of the busiest port of each round, summed
-    over the rounds, less `bytes`.
+    `bytes` are the bytes that the busiest port sends (or receives) for each byte of S. `fill`
+    counts the time in which ports idle while the pipeline fills and drains. It is the sum over
+    rounds of the bytes of each round's busiest port, less `bytes`.
     """
 
     rounds: int
@@ -186,7 +186,7 @@ def algorithms() -> dict[str, ModuleType]:
 
 
 def offered(algorithm: ModuleType) -> list[CollectiveKind]:
-    """The collectives that an algorithm offers: its functions, or the kinds in its `SWITCHED`."""
+    """The collectives that an algorithm offers: its functions, or what switches compute."""
     switched: tuple[CollectiveKind, ...] = getattr(algorithm, "SWITCHED", ())
     return [kind for kind in KINDS if hasattr(algorithm, kind) or kind in switched]
 

@@ -70,7 +70,7 @@ def overlapped(job: Job, pieces: Sequence[Piece]) -> Iterator[Operation]:
 
 def around(job: Job, blocks: Sequence[Block], reduction: Iterable[Operation]) -> Items:
     """Return the work that a bucket adds to its computation: the encoding or copies of gradients,
-    and the host's checks of DDP's further reductions, as one reduction here stands for several."""
+    and the host's checks. A reduction stands for several of DDP; their checks are added here."""
     if job.plan.gradients is not None:
         from sim.parallel import compressed
 
@@ -92,7 +92,7 @@ def bucketed(job: Job, blocks: Iterable[Block]) -> Items:
 
 
 def collectives(operations: Iterable[Operation]) -> tuple[Collective, ...]:
-    """Return the collectives among devices in some operations, which slow kernels beside them."""
+    """Return the collectives among devices that operations call. They slow kernels beside them."""
     return tuple(
         call
         for operation in operations

@@ -23,10 +23,14 @@ from sim.interface.cli.files import Form, answers, output, wrote
     "--vary",
     multiple=True,
     metavar="KEY=VALUES",
-    help="plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5; may be repeated.",
+    help="Values of a key: plan.tp=1,2,4, or network.bandwidth=100..800Gb/s:5 for five evenly "
+    "spaced values; may be repeated.",
 )
 @click.option(
-    "--zip", "zipped", is_flag=True, help="Combine first values, second values ...; no others."
+    "--zip",
+    "zipped",
+    is_flag=True,
+    help="Combine the first values of all keys, then the second values, and so on.",
 )
 @click.option(
     "--csv", type=options.INPUT_FILE, help="Take points from a CSV with a column for each key."

@@ -35,12 +35,13 @@ from sim.results.formatting import time_unit
 ROW, _LABEL = (0.955, 0.955, 0.955), (0.35, 0.35, 0.35)
 _MOST_ROWS, _MOST_NUMBERS = 64, 600
 _LEGEND_COLUMNS, _SHADES = 6, 5
-_LEAST_ROWS = 8  # rows of each of several timelines
+_LEAST_ROWS = 8  # each of several timelines may have as many rows
 _WIDTH = 14.0  # inches
 
 
 def figure(timeline: Timeline, *, title: str = "", shown: str = "") -> Figure:
-    """Draw a row for each role, at most 64; `shown` names the drawn time, a step by default."""
+    """Draw a row for each role, at most 64. `shown` is the text beside the title that says which
+    part of the run is drawn, such as "the first 2 s of 30 s"; by default, a step."""
     fig, axes = _sheet([min(len(timeline.roles), _MOST_ROWS)])
     _legend(fig, [_draw(axes[0], timeline, title, shown, timeline.end)])
     return fig

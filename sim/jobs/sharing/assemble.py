@@ -33,7 +33,7 @@ _SHARES: tuple[str, ...] = (
 )
 _BUSIEST = 16
 _ROUNDING = 1e-12
-_NEWS = 1.05  # a last round with at most this many times the samples asked for needs no warning
+_NEWS = 1.05  # a run may end with at most this many times the samples asked for, without a warning
 _MUCH = 0.1  # a difference in workers' shares of time in communication that causes a warning
 _UNSTABLE = 0.5  # training is unstable if its loss rises again by this share of its whole fall
 
@@ -139,8 +139,8 @@ def inputs_of(setup: SharingSetup) -> Inputs:
 
 
 def _batch(setup: SharingSetup, record: UpdateRecord) -> float:
-    """The mean number of samples of an update, as counted in a run. It differs from the batch of
-    the gradients that are averaged where workers update one by one, or after local steps."""
+    """The mean number of samples of an update, as counted in a run. Where workers update one by
+    one, or after local steps, it differs from the samples whose gradients a step averages."""
     return record.samples / record.updates if record.updates else setup.batch
 
 
@@ -166,7 +166,7 @@ def _rate(setup: SharingSetup) -> str:
     n, rate = plan.averaged(len(setup.workers)), plan.rate(len(setup.workers))
     of = "1 gradient" if n == 1.0 else f"{n:g} gradients"
     start = "0" if learning.scaling == "none" else f"{learning.rate:g}"
-    warmed = f", from {start} in {learning.warmup:,} steps" if learning.warmup else ""
+    warmed = f", warmed up from {start} in {learning.warmup:,} steps" if learning.warmup else ""
     if learning.schedule != "constant":
         warmed += f", then {learning.schedule}"
         warmed += f" over {learning.span:,} steps" if learning.span else ""
@@ -201,7 +201,8 @@ def _too_small(held: Iterable[Holder]) -> Iterator[str]:
 def _far_servers(
     setup: SharingSetup, pool: WorkerPool, rows: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """Warn of servers in fewer regions than workers, if some workers communicate much longer."""
+    """Warn if servers are in fewer regions than the workers are, and some workers communicate much
+    longer than others."""
     if setup.plan.regions is None or not setup.servers:
         return
     region = pool.cluster.routes.region

@@ -8,8 +8,8 @@ from sim.engine.live_cluster import Event, LiveCluster, Process
 
 
 class Exchange(Event):
-    """An event that a worker waits for. From `reached` to `complete` it waits for other workers;
-    before and after, bytes move.
+    """An event that a worker waits for. The worker waits for other workers from `reached`, when its
+    own bytes have arrived, to `complete`. The rest of the time, bytes move.
 
     A collective is complete when all members have joined it, a message when it has been sent.
     """

@@ -54,8 +54,8 @@ def _routed(layer: Layer, inner: Layer) -> Iterator[Operator]:
 
 
 def _projected(layer: Layer, name: str, inputs: int, outputs: int) -> Operator:
-    """Return a projection of the rank's own tokens; every rank holds all of its weights
-    (transformers, NemotronHMoE)."""
+    """Return a projection of the rank's own tokens. Every rank holds the projection's weights as a
+    whole (transformers, NemotronHMoE)."""
     run, biased = layer.run, layer.run.shape.biased("ffn")
     linear = Linear(
         run=run, name=name, rows=layer.tokens, inputs=inputs, outputs=(outputs,), bias=biased
@@ -83,8 +83,9 @@ def shared(layer: Layer) -> tuple[Operator, ...]:
 
 
 def _shared_gate(layer: Layer) -> Operator:
-    """Return the gate of the shared experts: their output times sigmoid(x w), one number per token
-    (transformers, Qwen2MoeSparseMoeBlock). It takes a pass over x and two over the output."""
+    """Return the gate of the shared experts. It multiplies their output by sigmoid(x w), a number
+    for each token, with the layer's input x and the gate's weights w (transformers,
+    Qwen2MoeSparseMoeBlock). It reads x once, and reads and writes the output once."""
     run = layer.run
     size = float(layer.tokens * run.model.hidden * run.width)
     return Operator(

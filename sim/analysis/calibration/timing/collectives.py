@@ -25,8 +25,8 @@ from sim.jobs.traces import operation_times
 from sim.jobs.traces.operation_times import OperationTime
 
 _LEAST, _MOST = 3, 500  # repetitions
-_BUDGET = 0.06  # seconds that the repetitions of one case may take in one pass
-_IN_A_ROW = 20  # calls of a repetition on a GPU, as nccl-tests does
+_BUDGET = 0.06  # seconds of a case, each time that all cases are timed; repetitions count as calls
+_IN_A_ROW = 20  # calls in each repetition on a GPU, as in nccl-tests
 
 
 def repeated(
@@ -65,7 +65,8 @@ def durations(stamps: Sequence[Sequence[Sequence[float]]], *, one_clock: bool) -
 
 
 def _stamps(call: Call, count: int, device: str) -> list[tuple[float, float]]:
-    """Return the start and end of each repetition; on a GPU, it is the mean of several calls."""
+    """Return the start and end of each repetition. On a GPU, several calls are made in a row, and
+    the end is the start plus their mean time."""
     import torch
     import torch.distributed as dist
 
@@ -107,8 +108,8 @@ def time_collectives(
 
     Sizes end where two buffers fill a quarter of the memory, or at `largest` bytes.
 
-    Raises `InputError` if torch or a device is missing, or with the error of a rank that died. The
-    table keeps the readings until then.
+    Raises `InputError` if torch or a device is missing, or with the error of a rank that died.
+    Readings from before the error stay in the table.
     """
     until = time.monotonic() + 60.0 * minutes
     _check(backend)
@@ -235,8 +236,8 @@ def _of_rank_0(told: Told) -> Told:
 
 
 def _let_ranks_share_a_device(rank: int, device: str) -> None:
-    """Let ranks share a device: NCCL accepts ranks (over sockets) that seem to be separate
-    hosts."""
+    """Let ranks share a device. NCCL refuses this within a host, so each rank poses as a host of
+    its own, and ranks communicate over sockets."""
     if device != "cuda":
         return
     import torch

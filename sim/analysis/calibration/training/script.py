@@ -22,8 +22,8 @@ _UNBUILT = ("window", "chunk", "qk_norm", "sinks", "latent", "output_norms", "em
             "decoder_seq")  # fmt: skip
 # Classes of torch.optim and their options, by the names of `sim.model.optimizers`.
 _OPTIMIZERS = {"adam": ("AdamW", ""), "sgd": ("SGD", ""), "momentum": ("SGD", ", momentum=0.9")}
-# A job of 17.5 GiB was killed on a host of 23.5 GiB. Torch's libraries, the profiler that counts
-# allocations, and freed blocks that are kept also need memory.
+# The factor on the predicted memory: torch's libraries, the profiler that counts allocations, and
+# freed blocks that are kept need memory, too. A job of 17.5 GiB was killed on a host of 23.5 GiB.
 _MARGIN = 1.5
 
 
@@ -88,7 +88,7 @@ def _check_memory(job: Job, name: str) -> None:
     needed = _MARGIN * memory(job, training_step(job), 0).total * job.plan.data_parallel
     host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > host:
-        fault = f"takes up to {needed / 2**30:.1f} GiB of this host's {host / 2**30:.1f} GiB"
+        fault = f"may need {needed / 2**30:.1f} GiB, but this host has {host / 2**30:.1f} GiB"
         raise InputError(name, fault, "take fewer layers (model.layers), or a larger machine")
 
 

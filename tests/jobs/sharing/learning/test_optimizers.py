@@ -126,7 +126,10 @@ def test_a_warm_up_climbs_to_the_scaled_rate_from_that_of_one_gradient():
     unscaled = plan("all_reduce", learning=Learning(rate=0.1, warmup=5)).rule(8, Perceptron())
     assert unscaled.rate_of(0) == pytest.approx(0.02)
     said = outcome("all_reduce", workers=4, steps=2, learning=learning).rate
-    assert said == "0.4 = 0.1 x 4 for 4 gradients averaged (linear scaling), from 0.1 in 5 steps"
+    assert (
+        said
+        == "0.4 = 0.1 x 4 for 4 gradients averaged (linear scaling), warmed up from 0.1 in 5 steps"
+    )
 
 
 @pytest.mark.parametrize(
