@@ -7,7 +7,7 @@ from typing import Literal
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.model.fusion import Gradients
-from sim.model.kernels import Gemm, Kernel, MemoryBound, Precision, weight_width
+from sim.model.kernels import Kernel, MemoryBound, Precision, weight_width
 from sim.model.operators import Matrix
 
 Moments = Literal["fp32", "bf16", "fp8"]
@@ -142,9 +142,6 @@ OPTIMIZERS = {optimizer.name: optimizer for optimizer in _TABLE}
 # (apex/multi_tensor_apply and csrc/multi_tensor_apply.cuh).
 _ELEMENTS_PER_LAUNCH = 320 * 2048 * 32
 
-# Coefficients and number of iterations: Jordan et al. 2024 (Muon), five in bf16.
-_ITERATIONS = 5
-
 
 def gradient_width(precision: Precision, gradients: Gradients) -> int:
     """Return the bytes of an element of an accumulated gradient.
@@ -232,25 +229,17 @@ def _update(
     least: int = 1,
 ) -> Iterator[Kernel]:
     if optimizer.orthogonalised:
+        from sim.model.muon import orthogonalised
+
         hidden = min(hidden_elements(matrices), share)
         yield from _update(of(optimizer.beside), share - hidden, [], moments, fused)
         for matrix in matrices:
-            yield from _orthogonalised(matrix) if matrix.hidden else ()
+            yield from orthogonalised(matrix) if matrix.hidden else ()
         share = hidden
     moved = share * optimizer.traffic(fused=fused, moments=moments)
     name = optimizer.name if fused else f"{optimizer.name} for-each"
     launches = max(least, _launches(share)) * (1 if fused else optimizer.kernels)
     yield MemoryBound(name=name, bytes=moved, launches=launches)
-
-
-def _orthogonalised(matrix: Matrix) -> Iterator[Kernel]:
-    """Yield the products of Newton-Schulz: A = X X', B = b A + c A A, X = a X + B X, in bf16, where
-    X is no taller than wide. The products include the additions (Jordan et al. 2024)."""
-    short, long = sorted((matrix.rows, matrix.columns))
-    products = ((short, long), (short, short), (long, short))
-    for _ in range(_ITERATIONS):
-        for n, k in products:
-            yield Gemm(name="newton-schulz", m=short, n=n, k=k, batch=matrix.number)
 
 
 def _launches(elements: float) -> int:

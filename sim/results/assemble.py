@@ -203,7 +203,7 @@ def account_of(record: Record, spent: Sequence[Account]) -> dict[str, Any]:
     critical = critical_role(record).index
     return {
         "breakdown": dict(spent[critical].items()),
-        "critical_path": Deferred(partial(critical_rows, record)),
+        "critical_path": Deferred(partial(_critical_rows, record)),
         "hidden": dict(hidden(record, critical, spent[critical]).items()),
         "bubble_fraction": bubble_fraction(record, spent),
         "loading": loading_of(record, spent[critical]),
@@ -214,6 +214,12 @@ def account_of(record: Record, spent: Sequence[Account]) -> dict[str, Any]:
         "timeline": record.timeline,
         "links": Deferred(partial(_links, record)),
     }
+
+
+def _critical_rows(record: Record) -> list[dict[str, Any]]:
+    from sim.results.critical_rows import critical_rows
+
+    return critical_rows(record)
 
 
 def _links(record: Record) -> "list[LinkLoad]":
@@ -305,24 +311,6 @@ def _stages(
             "stragglers": account.get(STRAGGLERS, 0.0),
             "memory": taken[stage].reserved,
         }
-
-
-def critical_rows(record: Record) -> list[dict[str, Any]]:
-    """Return the seconds of a step's critical path by stage and cause, the largest first. If steps
-    overlap, the path of the whole run is scaled to a step. If pipelines do not drain, the path of a
-    shorter run is subtracted first."""
-    from sim.engine.critical_path import critical_path
-
-    path = dict(critical_path(record))
-    if record.base is not None:
-        for key, seconds in critical_path(record.base).items():
-            path[key] = path.get(key, 0.0) - seconds
-    each = record.step_time / (sum(path.values()) or 1.0)
-    rows = sorted(path.items(), key=lambda item: -item[1])
-    return [
-        {"stage": stage, "cause": cause, "seconds": seconds * each}
-        for (stage, cause), seconds in rows
-    ]
 
 
 def _dropped(job: Job) -> float:

@@ -18,7 +18,8 @@ from typing import Any
 from sim.collectives.measured_network import bus_factor
 from sim.collectives.schedule import kind_named
 from sim.config import reads
-from sim.config.errors import InputError, json_fault
+from sim.config.errors import InputError
+from sim.config.json_fault import json_fault
 from sim.jobs.traces.operation_times import OperationTime, of_samples
 
 _KINDS = {

@@ -6,7 +6,8 @@ The JSON says how a job is sharded and in which precision it runs, but does not 
 import json
 from typing import Any
 
-from sim.config.errors import InputError, json_fault
+from sim.config.errors import InputError
+from sim.config.json_fault import json_fault
 from sim.interface.frameworks.arguments import (
     BOOLEANS,
     Entry,

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from sim.config import gate, reads
-from sim.config.errors import InputError, json_fault
+from sim.config.errors import InputError
+from sim.config.json_fault import json_fault
 from sim.jobs.recorded.kernels import call_of
 from sim.jobs.recorded.trace_nodes import is_trace
 from sim.jobs.traces.described import DTYPES, Event, described, elements_of
