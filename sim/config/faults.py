@@ -14,7 +14,7 @@ def refusal(error: ValueError, where: str, key: str = "") -> InputError:
     return InputError(where, f"{key}: {what}" if key else what, remedy or "correct it there")
 
 
-# Pydantic's names for members of a union in the place of a fault; they are not keys of files.
+# Names of a union's members that pydantic adds to the place of a fault; they are no keys of files.
 _OF_UNION = re.compile(r"bool|int|float|str|constrained-\w+|[a-z-]+\[.*\]|[A-Z]\w*")
 
 # Pydantic's names of faults for values of the wrong shape.
@@ -42,8 +42,8 @@ def first_fault(error: Any, where: str, *outer: str) -> InputError:
 
 
 def _nearest_member(faults: list[Any]) -> tuple[Any, list[str]]:
-    """The first fault. If a value is no member of a union, it is the fault of the member that is
-    meant, a word for a text and a number for a number; and what the other members would allow."""
+    """A fault, and remedies that other members of a union allow. If no member accepts a value, this
+    is the fault of the likeliest member: words for a text, a number for a number."""
     first = faults[0]
     if not (first["loc"] and _OF_UNION.fullmatch(str(first["loc"][-1]))):
         return first, []

@@ -27,10 +27,11 @@ MOST = 0.5  # the share that a memory-bound kernel loses to another that needs a
 def losses(device: Device, *, ctas: int, moved: float) -> Losses:
     """The losses of a device's kernels beside a collective's kernel that holds `ctas` SMs and moves
     `moved` bytes a second through memory. Losses that the device's profile measured beside an
-    all-reduce take precedence. Memory-bound kernels lose the larger of the shares of SMs and of
-    bandwidth, since an SM has a limited number of bytes in flight. Kernels whose grid fills the SMs
-    once wait for a second wave, which takes as long as the first. For example, TransformerEngine's
-    backward norm takes 98 us alone and 183 us beside DeepEP on H800 (traces/deepseek).
+    all-reduce take precedence. Memory-bound kernels lose the collective's share of SMs or of
+    bandwidth, whichever is larger: an SM has a limited number of bytes in flight. Kernels whose
+    grid fills all SMs exactly once need a second wave, which takes as long as the first. For
+    example, TransformerEngine's backward norm takes 98 us alone and 183 us beside DeepEP on H800
+    (traces/deepseek).
 
     >>> from sim.hardware.device import load
     >>> losses(load("a100-80gb-sxm"), ctas=27, moved=0.0)["gemm"]
@@ -108,7 +109,7 @@ class Silent:
 
 class Links(Protocol):
     """Questions about the network: the seconds of a collective alone on its links, its seconds if
-    every group of its scope calls `at_once`, and the losses of kernels beside it."""
+    all groups along its mesh axes call `at_once`, and the losses of kernels beside it."""
 
     def seconds(self, call: Collective) -> float: ...
 
@@ -119,7 +120,7 @@ class Links(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _AtOnce:
-    """Links on which every group of a scope calls at the same time."""
+    """Links on which all groups along the mesh axes of a call make it at the same time."""
 
     links: Links
 
@@ -209,7 +210,7 @@ class Costs:
 
     @cached_property
     def _at_once(self) -> "Costs":
-        """The costs if every group of a scope calls at the same time."""
+        """The costs if all groups along the mesh axes of a call make it at the same time."""
         return Costs(_AtOnce(self.links), slowdown=self.slowdown, known=self.silent)
 
     def kernels(self, work: Work) -> Kernels:
@@ -227,8 +228,8 @@ class Costs:
         return {} if isinstance(item, Collective) else dict(item.kernels)
 
     def _loss(self, call: Collective, kernels: Kernels, device: float) -> float:
-        """The share of their pace that kernels with these seconds lose beside a call; `device` are
-        the seconds of the whole work."""
+        """The share of its pace that work loses beside a call. `kernels` has the seconds of its
+        kernels by class, `device` its seconds in all."""
         if device <= 0.0:
             return 0.0
         losses = self.links.losses(call)

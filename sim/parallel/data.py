@@ -39,7 +39,7 @@ Parameters = Mapping[ParameterGroup, float]
 def summed(
     job: Job, blocks: Sequence[Block], name: str, *, after: tuple[str, ...] = (), stream: str
 ) -> list[Operation]:
-    """Return the operations that sum gradients of these blocks, encoded if the plan says so."""
+    """Return the operations that sum gradients of these blocks, compressed if the plan says so."""
     if job.plan.gradients is not None:
         from sim.parallel import compressed
 
@@ -89,7 +89,7 @@ def _rounds(job: Job, parameters: Parameters) -> Iterator[tuple[Collective, ...]
 def together(
     parameters: Parameters, width: Callable[[ParameterGroup], float]
 ) -> dict[ParameterGroup, float]:
-    """Return the bytes of groups. Groups on the same ranks are merged, whatever their format."""
+    """Return the bytes of groups; groups that differ only in their format (`low`) are merged."""
     return added(
         *({replace(group, low=False): count * width(group)} for group, count in parameters.items())
     )
@@ -103,7 +103,7 @@ def _sums(job: Job, group: ParameterGroup, size: float) -> list[Collective]:
         axes = gradient_axes(plan, group)
         return [_sum("all_reduce", axes, size, f"{group.name} gradients")] if axes else []
     first = _sum("reduce_scatter", inner, size, f"{group.name} gradients")
-    if not outer or plan.gradients is not None:  # encoded shares are summed after the passes
+    if not outer or plan.gradients is not None:  # compressed shares are summed after the passes
         return [first]
     share = size / plan.degree(inner)
     return [first, _sum("all_reduce", outer, share, f"shares of {group.name} gradients")]
@@ -133,7 +133,7 @@ def gathers(job: Job, variant: PassVariant) -> bool:
 
 
 def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
-    """Whether offloaded gradients go to the host during a pass, and not after all passes. They do
+    """Whether offloaded gradients go to the host during passes, not after the last pass. They do
     if they are reduced during the pass, or if they need no reduction."""
     plan = job.plan
     if not (plan.offload.optimizer and plan.offload.overlap and variant.makes_gradients):
@@ -144,7 +144,7 @@ def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
 
 
 def by_units(job: Job, parameters: Parameters, variant: PassVariant) -> bool:
-    """Whether weights, gradients or activations move while a pass goes on."""
+    """Whether a pass goes unit by unit, as weights, gradients or activations move during it."""
     offload = job.plan.offload
     if offload.activations and variant.kind != "W":
         return True

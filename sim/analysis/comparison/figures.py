@@ -1,8 +1,8 @@
-"""Jobs side by side by the figures of their kind, for kinds without a comparison of their own.
+"""Jobs side by side by their key figures, for kinds of scenario without a comparison of their own.
 
-An answer names this class as its `comparison`, and offers `cost` and `account`. `cost` is the name
-and the seconds of the quantity that is smallest for the best job. `account` has seconds by part,
-under a title.
+An answer names this class as its `comparison`, and offers `cost` and `account`. `cost` is a pair:
+a phrase that says what the seconds measure, and the seconds, fewest for the best job. `account` has
+seconds by part, under a title.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ class FigureComparison(Comparison):
 
     @property
     def costs(self) -> list[float]:
-        """Each case's seconds of the quantity that is smallest for the best case. Raises
-        `InputError` for cases with different quantities."""
+        """The seconds by which the cases are ranked; fewer are better. Raises `InputError` for
+        cases whose seconds measure different things."""
         names, costs = zip(*(case.result.get("cost") for case in self.cases), strict=True)
         if len(set(names)) > 1:
-            fault = f"one job has seconds {names[0]}, another job has none"
+            fault = f"seconds {names[0]} stand beside seconds of another kind"
             raise InputError("compare", fault, "compare jobs that all end, or jobs that never end")
         return list(costs)
 

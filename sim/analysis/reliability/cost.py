@@ -2,8 +2,8 @@
 
 days = tokens / (tokens per second) / 86,400; dollars = days x 24 x GPUs x price per GPU-hour;
 energy = days x 86,400 x GPUs x (watts of a GPU + watts of its host) x power usage effectiveness. A
-GPU draws the power that its step needs (`Device.drawn`). A scenario's checkpoints stop training at
-intervals of some steps (`saving`).
+GPU draws the power that its step needs (`Device.drawn`). Where a scenario has checkpoints, the
+seconds for which they stop training are averaged over the steps (`saving`).
 """
 
 from dataclasses import asdict, replace
@@ -27,10 +27,11 @@ from sim.scenario.settings import Settings, settings_of
 class TrainingCost(Answer):
     """Time, money and energy for `tokens` tokens.
 
-    Training stands still for `checkpoints` of the `seconds`. `dollars` is the rent; None where the
-    topology has no price. `energy` (J) is the energy of the devices, their hosts and the cooling.
-    `watts` is the mean draw of a device with its host. `electricity` is the price of the energy in
-    dollars, if known. Where `fits` is false, the job would not run; None means unknown.
+    In `checkpoints` of the `seconds`, training stands still to write checkpoints. `dollars` is the
+    rent; None where the topology has no price. `energy` (J) is the energy of the devices, their
+    hosts and the cooling. `watts` is the mean draw of a device with its host. `electricity` is the
+    price of the energy in dollars, if known. Where `fits` is false, the job would not run; None
+    means unknown.
     """
 
     view = "sim.interface.views.reliability:cost"
@@ -66,8 +67,8 @@ class TrainingCost(Answer):
 
     @property
     def bounds(self) -> dict[str, Any] | None:
-        """Bounds from measured runs: the ratio of measured to simulated time, and days, dollars and
-        energy."""
+        """Bounds and expected values, from measured runs, of the ratio of measured to simulated
+        time, of days, dollars and energy."""
         if self.likely is None:
             return None
         scaled = {"days": self.days, "dollars": self.dollars, "energy": self.energy}

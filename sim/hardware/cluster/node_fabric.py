@@ -12,12 +12,13 @@ NvLinks = tuple[tuple[int, int, int], ...]
 """Cables, each as (slot, slot, number of NVLinks)."""
 
 Torus = tuple[tuple[int, int], ...]
-"""For each dimension of a grid that wraps around: (chips, cables of a chip to its neighbours)."""
+"""For each dimension of a torus: (chips along it, cables that each chip has along it)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFabric:
-    """The inside of a node: the keys of every fabric, and the methods that fabrics implement.
+    """The inside of a node: the keys that all fabrics share, and the methods that each may
+    override.
 
     `bandwidth` is the total that one device can send (and receive). `latency` is the time from
     device to device (through the switch, or over one cable), and `efficiency` the share of payload

@@ -24,7 +24,7 @@ _PANELS = (
 
 
 def figure(sweep: Sweep, of: str = "") -> Figure:
-    """Draw the key with the most values along the axes, and a line for each combination of the
+    """Put the key with the most values on the x-axis, and draw a line for each combination of the
     other keys. Values that are names have bars instead. Points that do not fit into memory are
     hollow. `of` names a single column to draw."""
     frame = sweep.frame
@@ -118,7 +118,7 @@ def _bars(
     colour: str,
     place: tuple[int, int],
 ) -> None:
-    """Draw bars side by side, as values that are names have nothing between them."""
+    """Draw groups of bars and no line, because nothing lies between two values that are names."""
     along, column, unit = read
     number, count = place
     there = rows[rows[column].notna()]

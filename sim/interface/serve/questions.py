@@ -70,13 +70,14 @@ def _played(state: State) -> JobAnswer:
 
 
 def _asked(base: Base) -> list[str]:
-    """Return the longer questions that a base's kind of scenario answers. Raises `InputError`."""
+    """Return the longer questions (`_ASKS`) that the scenario with which a page begins can answer.
+    Raises `InputError`."""
     scenario = State(base).scenario()
     return [name for name, has in _ASKS.items() if has(scenario)]
 
 
 def _stops(base: Base) -> dict[str, tuple[str, ...]]:
-    """Return the stops of a base's sliders by key. Raises `InputError`."""
+    """Return the values that each slider of a base offers, by key. Raises `InputError`."""
     own = [one for group in groups(State(base).scenario()) for one in group.controls]
     return {one.key: one.choices for one in own if one.form in SLIDERS}
 
@@ -142,8 +143,8 @@ class Questions:
         self, state: State, scenario: BaseScenario, bad: Mapping[str, str] = MappingProxyType({})
     ) -> list[Group]:
         """Return the controls of a state. `scenario` is the state without its `bad` settings, which
-        are shown as refused. Sliders keep the stops of the state's base, so none moves by
-        itself."""
+        are shown as refused. Sliders keep the values of the state's base, so that no handle
+        shifts when a setting changes."""
         stops = self._stops(state.base)
 
         def shown(control: Control) -> Control:
@@ -282,7 +283,8 @@ def failing(document: Data, own: Settings) -> Data:
 
 
 def searching(document: Data, own: Settings) -> Data:
-    """Search the best layouts of a state's job; each has the settings that lead to it."""
+    """Search for the best layouts of a state's job. Each has the settings that change the plan to
+    it."""
     scenario = kind.described(document)
     setup = questions.planned(kind.set_up(scenario))
     given: Any = scenario
@@ -309,8 +311,8 @@ def searching(document: Data, own: Settings) -> Data:
 
 
 def changes(own: Plan, other: Plan) -> dict[str, str]:
-    """Return the settings that change the plan `own` into `other`. If a key would have to be
-    removed, this is the whole plan."""
+    """Return the settings that change the plan `own` into `other`. Where settings cannot remove a
+    key, the whole plan is a single setting."""
     before, after, usual = plan_of(own), plan_of(other), Plan(global_batch=1)
     if own.dp is None:
         after.pop("dp", None)

@@ -3,8 +3,8 @@
 Decoding reads the keys and values of a sequence once for its single query; several CTAs share the
 sequence (Flash-Decoding, Dao et al. 2023). Latent attention keeps the latent and the rotary part of
 K, one copy for all heads. The up-projection then multiplies queries and outputs instead of the
-cache (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.2). These products are as large as the
-up-projection of one token, which is counted among the operators of the layer.
+cache (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.2). These products cost as much as the
+up-projection of one token, which the operators of the layer count, so nothing is added here.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ from sim.model.transformer import Transformer
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How decoding kernels read a cache. A kernel takes at least `floor` seconds, and `cta` seconds
-    of an SM for each sequence and head of keys. It reads at the `share` of the memory's bandwidth;
-    an SM `converts` this many elements of an eight-bit cache in a clock cycle."""
+    """How decoding kernels read a cache. A kernel takes `floor` seconds, and in addition `cta`
+    seconds of an SM for each sequence and head of keys. It reads at the `share` of the memory's
+    bandwidth; an SM `converts` this many elements of an eight-bit cache in a clock cycle."""
 
     floor: float
     cta: float
@@ -70,10 +70,11 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class CachedLayer:
-    """Attention of `layers` equal layers on one rank. `kernel` is the kernel of a prompt. Keys and
-    values have `kv_heads` heads. The cache keeps `width` elements for a token; `multiplied`
-    elements are multiplied for each head and cached token. Attention sees the last `window` tokens
-    of a sequence (0: all tokens)."""
+    """Attention of `layers` equal layers on one rank. `kernel` is the kernel that computes a
+    prompt. Keys and values have `kv_heads` heads (latent attention: groups of up to 64 heads of
+    queries). The cache keeps `width` elements for a token. A head of queries takes `multiplied`
+    multiplications for each cached token. Attention sees the last `window` tokens of a sequence (0:
+    all tokens)."""
 
     kernel: Attention
     kv_heads: int
@@ -133,8 +134,8 @@ def cached_layer(kernel: Attention, model: Transformer, layers: int) -> CachedLa
 
 
 def decode_time(kernel: Attention, device: Device) -> float:
-    """Seconds of attention with one query a sequence to a cache whose elements have the kernel's
-    precision. Raises `InputError` for several queries.
+    """Seconds of attention while decoding: the single query of each sequence reads a cache that has
+    the kernel's precision. Raises `InputError` for several queries.
 
     >>> from sim.hardware.device import load
     >>> h100 = load("h100-80gb-sxm")

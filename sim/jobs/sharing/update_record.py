@@ -12,8 +12,10 @@ from sim.engine.events import then
 from sim.engine.live_cluster import LiveCluster
 from sim.jobs.sharing.learning.task import LearningTask, Vector, accuracy
 
-_POINTS = 200  # the least points of the loss curve, in a run that is long enough
-_LARGE = 100_000  # weights; smaller tasks keep the weights of all points (8 B each, 400 points)
+_POINTS = 200  # the fewest points of a long run's loss curve, which has less than twice as many
+# Up to so many weights, a task keeps each point's weights and computes the losses together, later
+# (400 points of 8 B for each weight). Larger tasks compute each loss at once.
+_LARGE = 100_000
 
 
 class CurvePoint(NamedTuple):
@@ -57,8 +59,8 @@ def setback(curve: Sequence[CurvePoint]) -> float:
 class UpdateRecord:
     """Counts updates until there are `budget` samples, and takes the loss on the way.
 
-    Longer runs have fewer points: when the curve is full, every second point is dropped, mostly
-    before its loss has been computed.
+    Longer runs space their points wider: when the curve is full, every second point is dropped,
+    mostly before its loss is computed.
     """
 
     def __init__(self, cluster: LiveCluster, task: LearningTask, *, budget: float = inf) -> None:
@@ -82,9 +84,9 @@ class UpdateRecord:
         settled: bool = False,
     ) -> None:
         """Count an update of the weights that is `staleness` updates late; a tuple has the lateness
-        of several merged updates. `weights()` is read if the curve takes this point: at once, or
-        `settled`, at the end of this moment. A worker that counts for several needs settled
-        weights, as the others apply the update after it."""
+        of several merged updates. If the curve takes this point, `weights()` is called:
+        at once, or with `settled` after all other events of this moment. A worker that counts an
+        update for several workers needs this, as the others apply the update later."""
         self.updates += 1
         self.samples += samples
         self.staleness.update((staleness,) if isinstance(staleness, int) else staleness)
