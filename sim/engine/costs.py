@@ -29,9 +29,8 @@ def losses(device: Device, *, ctas: int, moved: float) -> Losses:
     `moved` bytes a second through memory. Losses that the device's profile measured beside an
     all-reduce take precedence. Memory-bound kernels lose the collective's share of SMs or of
     bandwidth, whichever is larger: an SM has a limited number of bytes in flight. Kernels whose
-    grid fills all SMs exactly once need a second wave, which takes as long as the first. For
-    example, TransformerEngine's backward norm takes 98 us alone and 183 us beside DeepEP on H800
-    (traces/deepseek).
+    grid fills all SMs once need a second wave, as long as the first: TransformerEngine's backward
+    norm takes 98 us alone and 183 us beside DeepEP on H800 (traces/deepseek).
 
     >>> from sim.hardware.device import load
     >>> losses(load("a100-80gb-sxm"), ctas=27, moved=0.0)["gemm"]

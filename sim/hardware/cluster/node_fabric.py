@@ -17,8 +17,7 @@ Torus = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFabric:
-    """The inside of a node: the keys that all fabrics share, and the methods that each may
-    override.
+    """The inside of a node: keys that all fabrics share, and methods that each may override.
 
     `bandwidth` is the total that one device can send (and receive). `latency` is the time from
     device to device (through the switch, or over one cable), and `efficiency` the share of payload
