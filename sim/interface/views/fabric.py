@@ -14,7 +14,7 @@ from sim.jobs.traces.operation_times import OperationTime
 from sim.results.formatting import Cells
 from sim.scenario.settings import flat
 
-_LONGEST = 45  # characters of an operation's name
+_LONGEST = 45  # characters of an operation's name that are printed
 _HEAD = ("operation", "ranks", "nodes", "bytes", "us", "sigma", "n")
 
 
@@ -49,7 +49,7 @@ def judged(residuals: Sequence[CollectiveResidual]) -> Document:
 
 
 def _errors(residuals: Sequence[CollectiveResidual]) -> Table:
-    """Return the errors on sizes kept out of the fit, in a row for each kind of call and group."""
+    """Return a table of errors on sizes kept out of the fit: a row for each call and group."""
     rows = [
         (residual.name, str(residual.readings), f"{residual.median:.1%}", f"{residual.p95:.1%}",
          f"{residual.worst:.1%}", f"{residual.bias:+.1%}")
@@ -82,7 +82,8 @@ def _cells(reading: OperationTime) -> Cells:
 
 
 def evidence(evidence: Evidence) -> Document:
-    """Show what traces measured: a row for each kind of kernel, the host, and each collective."""
+    """Show the times that traces measured: a row for each kind of kernel, for the host, and for
+    each collective."""
     alone = evidence.collectives and len(evidence.sources) == 1
     return document(
         "",
@@ -93,9 +94,9 @@ def evidence(evidence: Evidence) -> Document:
 
 
 def _said(source: Source) -> str:
-    device = source.device or "a device that it does not name"
-    software = source.software or "software that it does not name"
-    slower = f"; recording {', '.join(source.recorded)} took the host time, too"
+    device = source.device or "a device that the file does not name"
+    software = source.software or "software that the file does not name"
+    slower = f"; the host also spent time on recording {', '.join(source.recorded)}"
     return f"{source.file}: {device}, {software}" + slower * bool(source.recorded)
 
 

@@ -1,4 +1,4 @@
-"""Show a model that answers prompts: its rate, the waits of answers, the parts of a step."""
+"""Show a model that answers prompts: its rate, the times of answers, the parts of a step."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from sim.interface.document.nodes import (
 from sim.jobs.generation.answer import Generated, Spread
 from sim.results.formatting import Cells, count, percent, several
 
-_LITTLE = 0.0005  # share of the servers' time below which idle time is not shown
+_LITTLE = 0.0005  # idle time below this share of the servers' time is not shown
 _PARTS = {
     "products": "products bound by reading weights, or by multiplying",
     "attention": "reading the cache of keys and values",
@@ -28,7 +28,7 @@ _PARTS = {
 
 
 def view(answer: Generated) -> Document:
-    """Show key figures, the waits of answers, a decode step and the memory of a GPU."""
+    """Show key figures, the times of answers, a decode step and the memory of a GPU."""
     return document(
         f"{answer.scenario}: {several(answer.answers, 'answer')} of {answer.inputs.model} by "
         f"{several(answer.servers, 'server')} ({_layout(answer)}), {answer.inputs.gpus:,} GPUs of "
@@ -59,15 +59,15 @@ def _figures(answer: Generated) -> Iterator[Figure]:
     if answer.each:
         note = f"median; 95 % within {human_seconds(answer.each.p95)}"
         yield Figure("each token", human_seconds(answer.each.median), note, key="each.median")
-    note = f"sequences on a server, in the mean; mostly {_PARTS[answer.limit]}"
+    note = f"sequences on a server, on average; the most time goes to {_PARTS[answer.limit]}"
     yield Figure("batch", f"{answer.batch:,.1f}", note, key="batch")
-    note = f"of {answer.cache_tokens:,} tokens a server; {percent(answer.fullest)} at most"
+    note = f"of {answer.cache_tokens:,} tokens a server (mean); {percent(answer.fullest)} at most"
     yield Figure("cache in use", percent(answer.cache), note, key="cache")
     if answer.preempted:
-        note = f"times a sequence lost its cache; {count(answer.prompt_tokens)} tokens computed"
+        note = f"times a cache was lost; {count(answer.prompt_tokens)} prompt tokens computed"
         yield Figure("preempted", f"{answer.preempted:,}", note, key="preempted")
     if answer.idle > _LITTLE:
-        note = f"of the servers' time; in the last {percent(answer.tail)} some have no work"
+        note = f"of the servers' time; some are idle for the last {percent(answer.tail)} of the run"
         yield Figure("idle", percent(answer.idle), note, key="idle")
     if answer.straggler_seconds:
         lost = human_seconds(answer.straggler_seconds)

@@ -23,7 +23,7 @@ _WIDTH = 2  # bytes of a half-precision key, value or activation
 
 
 def is_model(name: str) -> bool:
-    """Whether a name is in `models/`, or a path is a file that describes a model.
+    """Whether a name or a path is a model's: a name in `models/`, or a file that describes a model.
 
     >>> is_model("llama3-8b"), is_model("dgx-a100-hdr")
     (True, False)
@@ -31,13 +31,13 @@ def is_model(name: str) -> bool:
     try:
         content = reading.document(catalog.find("models", name))
     except InputError:
-        return name.endswith(".json")  # only models are .json, so reading it reports the mistake
+        return name.endswith(".json")  # can only be a model, whose reader reports the mistake
     return "layers" in content or "kind" in content
 
 
 def title(name: str) -> str:
-    """Return the title of a model or topology: the name of its checkpoint's folder for a
-    config.json, the stem of any other file."""
+    """Return the title of a model or topology: the name of its file without the ending. A
+    config.json is titled by its folder, the checkpoint's."""
     path = Path(name)
     if path.name == "config.json":
         return path.resolve().parent.name
@@ -45,7 +45,7 @@ def title(name: str) -> str:
 
 
 def view(model: Model, name: str) -> Document:
-    """Show the shape, the parameters by part, and FLOPs and kept bytes of a token.
+    """Show a model's shape, its parameters by part, and the FLOPs and kept bytes of a token.
 
     >>> from sim.model.reading import load
     >>> from sim.interface.document.terminal import text

@@ -1,4 +1,4 @@
-"""Show several jobs on a cluster: each step beside a step alone, who slows whom, on which links."""
+"""Show several jobs on a cluster: steps alone and together, who slows whom, on which links."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -19,7 +19,8 @@ from sim.jobs.multi_job.answer import JobRow, MultiJobAnswer
 from sim.jobs.multi_job.paces import SharedLink
 from sim.results.formatting import Cells, percent, several
 
-_SHOWN, _LINKS, _NAMED = 24, 8, 4  # listed jobs, listed links, named jobs of a link
+# The most jobs in a table, the most links in a table, and the most jobs or nodes in a cell.
+_SHOWN, _LINKS, _NAMED = 24, 8, 4
 
 _NTH = {2: "second", 3: "third", 4: "fourth"}
 
@@ -38,7 +39,7 @@ def view(answer: MultiJobAnswer) -> Document:
         if met
         else None,
         section("Links on which jobs meet",
-                table(map(_link, answer.links[:_LINKS]), ("link", "carries", "in use", "of it")))
+                table(map(_link, answer.links[:_LINKS]), ("link", "capacity", "in use", "by job")))
         if answer.links
         else None,
         *warnings(answer.warnings),
@@ -55,16 +56,16 @@ _SAVED = ("job", "checkpoints", "each alone", "each", "slowdown", "training stop
 
 def _figures(answer: MultiJobAnswer) -> Iterator[Figure]:
     if answer.slowdown is not None:
-        note = "mean of the jobs: a step beside the others over a step alone"
+        note = "mean of the jobs: a step beside the other jobs over a step alone"
         yield Figure("slowdown", f"{answer.slowdown:.3f}", note, key="slowdown")
     if answer.fairness is not None:
         note = "Jain's index of the jobs' relative speeds"
         yield Figure("fairness", f"{answer.fairness:.3f}", note, key="fairness")
     if answer.gained is not None:
-        note = "of the sum of slowdowns, by offsets between the jobs' steps"
+        note = "of the sum of slowdowns; offsets delay some jobs' steps"
         yield Figure("offsets save", f"{answer.gained:.3f}", note, key="gained")
     if answer.makespan is not None:
-        note = "the last job has ended"
+        note = "until the last job ends"
         yield Figure("makespan", human_seconds(answer.makespan), note, key="makespan")
     if answer.straggler_seconds:
         lost = human_seconds(answer.straggler_seconds)
@@ -107,7 +108,7 @@ def _saved(job: JobRow) -> Cells:
 
 
 def _short(nodes: str) -> str:
-    """Return the nodes of a job; a long list is given by its stride, or by its ends.
+    """Return the nodes of a job; a long list is shortened to its stride, or to its ends.
 
     >>> _short("0, 2, 4, 6, 8"), _short("0-1, 4-5, 8-9, 12-13, 16-17")
     ('every second from 0 to 8', '0-1, ..., 16-17')

@@ -31,8 +31,8 @@ def view(answer: Networks) -> Document:
 
 def _head(answer: Networks) -> Iterator[str]:
     yield from ("network", "hours", f"{100 * LEVEL:.0f} %", "hashes", "slower than the best")
-    yield from ("while it fails",) if answer.failure else ()
-    yield from (f"of {percent(answer.failing)} of the time",) if answer.failing else ()
+    yield from ("longer while failed",) if answer.failure else ()
+    yield from (f"if failed {percent(answer.failing)} of the time",) if answer.failing else ()
     yield from ("tokens/$ of rent", "tokens/$ with network", "W a GPU", "fits")
 
 
@@ -57,7 +57,7 @@ def _row(network: Network, answer: Networks) -> Cells:
 
 
 def _fits(network: Network) -> str:
-    """Whether all jobs fit, or which do not."""
+    """Return "yes" if all jobs fit into memory, "no" with the jobs that do not, or "unknown"."""
     full = [step.job for step in network.steps if step.fits is False]
     return f"no: {', '.join(full)}" if full else "yes" if network.fits else _UNKNOWN
 
@@ -67,7 +67,7 @@ def _number(value: float | None) -> str:
 
 
 def _longer(share: float) -> str:
-    """Return by how much hours are longer.
+    """Return the share by which hours are longer, in percent.
 
     >>> _longer(0.12345), _longer(3e-6), _longer(0.0)
     ('+12.3 %', '+0.0003 %', '0 %')
@@ -76,7 +76,7 @@ def _longer(share: float) -> str:
 
 
 def _slower(network: Network) -> str:
-    """Say how surely measured hours are longer than on the best network, and by how much."""
+    """Return the chance that measured hours exceed the best network's, and bounds of the excess."""
     if network.sure is None or network.longer is None:
         return _UNKNOWN
     if network.longer == (0.0, 0.0):
@@ -118,14 +118,16 @@ def _told(answer: Networks) -> str:
 
 def _notes(answer: Networks) -> Iterator[str]:
     if any(network.bill is None for network in answer.networks):
-        yield "switches are counted from network.radix, the ports of a switch"
+        yield "numbers of switches are unknown without network.radix, the ports of a switch"
     if any(network.bill and network.dollars is None for network in answer.networks):
         yield (
             "a network's price follows from price.switch, price.cable and price.transceiver, which "
             "hold for the bandwidth and radix of the file that states them"
         )
     if any(network.tokens_per_dollar_with_network for network in answer.networks):
-        yield "with network: the rent, and the network's price written off over price.network_years"
+        yield (
+            "with network: the rent plus the network's price, written off over price.network_years"
+        )
     if any(network.tokens_per_dollar is None for network in answer.networks):
         yield 'a topology has no price; add --price "2 USD/h"'
     yield from answer.notes

@@ -1,4 +1,4 @@
-"""Show a device's profile in a few lines: the measured kernels, and the errors of predictions."""
+"""Show a device's profile in a few lines: its measured kernels and the errors of predictions."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -25,7 +25,8 @@ _COLUMNS = ("", "shapes", "kept out", "median", "p95", "bias", "covered", "best"
 
 
 def view(profile: Profile, name: str) -> Document:
-    """Show provenance, errors by class of kernels, and the rates of memory-bound kernels."""
+    """Show a profile's provenance, errors by class of kernels, rates of memory-bound kernels, and
+    the times of launches, copies and operators on the host."""
     rows = predictions(profile)
     kinds, around = list(_kinds(rows)), [*_environment(profile.environment), *_host(profile)]
     classes, shapes = errors_by_class(profile, rows), errors_by_shape(profile)
@@ -107,7 +108,8 @@ def _kinds(rows: Sequence[KernelPrediction]) -> Iterator[Cells]:
 
 
 def _environment(environment: Environment) -> Iterator[Cells]:
-    """Yield launch times, the largest copy of each kind, and slowdowns beside other work."""
+    """Yield the times of launches, the largest copy of each kind, and the slowdowns of kernels
+    that run beside other work."""
     if environment.host is not None:
         host = environment.host
         parts = [
@@ -134,8 +136,8 @@ def _host(profile: Profile) -> Iterator[Cells]:
         }
         views = f", a view {human_seconds(own.pop(VIEW))}" if VIEW in own else ""
         if own:
-            typical = f"{human_seconds(median(own.values()))} each in the median{views}"
-            yield phase, f"{len(own)} operators, the host {typical}"
+            typical = f"{human_seconds(median(own.values()))} each (median){views}"
+            yield phase, f"{len(own)} operators, on the host {typical}"
 
 
 def _largest(copies: Sequence[CopyTime]) -> list[CopyTime]:

@@ -14,7 +14,7 @@ from sim.results.formatting import Cells, count, large, several
 
 
 def view(recordings: Sequence[Recording]) -> Document:
-    """Show for each pipeline stage its parameters, FLOPs, memory, kernels by phase, and bytes sent
+    """Show for each recorded rank its parameters, FLOPs, memory, kernels by phase, and bytes sent
     by group."""
     return document("", *map(_rank, recordings))
 
@@ -32,7 +32,7 @@ def _work(recording: Recording) -> Iterator[Cells]:
     done, memory = work_of(recording), Memory(recording).peak()
     if recording.parameters:
         yield "parameters", large(recording.parameters), "of the model"
-    yield "FLOPs", f"{count(done.model_flops / 1e12)} TFLOP", "of the model, a step of this rank"
+    yield "FLOPs", f"{count(done.model_flops / 1e12)} TFLOP", "of the model, this rank's step"
     yield "", f"{count(done.executed_flops / 1e12)} TFLOP", f"as executed, most in {done.precision}"
     if done.tokens:
         yield "tokens", f"{done.tokens:,}", f"in {several(done.samples, 'sequence')}"

@@ -18,11 +18,11 @@ from sim.interface.document.nodes import (
 from sim.jobs.reinforcement.answer import Pool, ReinforcementAnswer, StepRow
 from sim.results.formatting import Cells, percent
 
-_SHOWN = 12  # steps and ages that are listed
+_SHOWN = 12  # the most steps, and the most rows of staleness, that are listed
 
 
 def view(answer: ReinforcementAnswer) -> Document:
-    """Show key figures, the trainer's seconds, the pools, staleness and steps."""
+    """Show key figures, the trainer's seconds by cause, the pools of GPUs, staleness and steps."""
     gpus, shown = answer.inputs.gpus, answer.steps[:_SHOWN]
     return document(
         f"{answer.scenario} on {gpus:,} GPUs of {answer.inputs.cluster}: {answer.mode}, "
@@ -70,7 +70,7 @@ def _figures(answer: ReinforcementAnswer) -> Iterator[Figure]:
 
 
 def _spent(answer: ReinforcementAnswer) -> Table:
-    """Return the seconds by cause, and their shares of the step."""
+    """Return the seconds of a step by cause, and their shares of the step."""
     spent = {cause: seconds for cause, seconds in answer.spent.items() if seconds > 0.0}
     shares = [seconds / answer.step_time for seconds in spent.values()]
     rows = [

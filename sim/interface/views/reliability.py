@@ -24,7 +24,7 @@ from sim.results.answer import Inputs
 from sim.results.formatting import Unit, count, energy_unit, large, long_unit, several
 from sim.results.likely import Likely, interval
 
-_UNKNOWN = Sentence("whether the job fits into memory is unknown: nothing in the recording says it")
+_UNKNOWN = Sentence("whether the job fits into memory is unknown: the recording does not say it")
 
 
 def _told(fits: bool | None, title: str, *nodes: Node | None, line: str = "") -> Document:
@@ -37,7 +37,8 @@ def _told(fits: bool | None, title: str, *nodes: Node | None, line: str = "") ->
 
 
 def goodput(goodput: Goodput) -> Document:
-    """Show the account of the days, the formulas for comparison, and the needs of the target."""
+    """Show the time by cause, checkpoints at the best interval, the limits for a target share of
+    effective training time, and the costs."""
     total = sum(goodput.seconds.values())
     account = [
         (cause, f"{seconds / total:.2%}", _hours(seconds))
@@ -207,7 +208,7 @@ def _count(seconds: float, unit: Unit) -> str:
 
 
 def _long(seconds: float) -> str:
-    """Return a time as people say it.
+    """Return a time in whole weeks if possible, else in its usual unit with three digits.
 
     >>> _long(21 * DAY), _long(20.4 * DAY), _long(7 * DAY), _long(10800.0), _long(86400.0)
     ('3 weeks', '20.4 days', '1 week', '3 hours', '24 hours')
@@ -226,8 +227,8 @@ def _failures(budget: Budget) -> Iterator[str]:
     words = f"one interruption in {_long(budget.between)}"
     if budget.whole and budget.whole > budget.between:
         parts = 1.0 / (1.0 / budget.between - 1.0 / budget.whole)
-        whole = f"of the job as a whole, at any size, in {_long(budget.whole)}"
-        words += f": of its GPUs and nodes in {_long(parts)}, {whole}"
+        whole = f"and one of the job as a whole, at any size, in {_long(budget.whole)}"
+        words += f": one of its GPUs and nodes in {_long(parts)}, {whole}"
     yield f"{words}; {budget.share:.1%} is effective training time"
 
 
@@ -251,13 +252,13 @@ def _money(budget: Budget) -> Iterator[str]:
         return
     for_so_much = f"for {budget.money:,.0f} dollars or less with {budget.chance:.0%}"
     if not budget.affordable:
-        yield f"No number of replicas of this layout fits and is done {for_so_much}."
+        yield f"No number of replicas of this layout fits and is done {for_so_much} chance."
         return
     gpus = [f"{count:,}" for count in budget.affordable]
     these = f"{', '.join(gpus[:-1])} or {gpus[-1]}" if len(gpus) > 1 else gpus[0]
     yield (
-        f"Done {for_so_much}: on {these} GPUs, of those that divide the batch of {budget.batch:,}; "
-        f"the soonest are {_size(budget.soonest, budget.batch)}."
+        f"Done {for_so_much} chance: on {these} GPUs, whose replicas divide the batch of "
+        f"{budget.batch:,}; the soonest are {_size(budget.soonest, budget.batch)}."
     )
 
 

@@ -20,8 +20,8 @@ from sim.jobs.traces.devices import UNMOVED, Move
 from sim.jobs.traces.replay import Played, Replay
 from sim.results.formatting import Cells
 
-_SHOWN = 5  # kernels
-_LONGEST = 70  # characters of a kernel's name
+_SHOWN = 5  # the most kernels that are listed
+_LONGEST = 70  # characters of a kernel's name that are printed
 
 
 def view(replay: Replay) -> Document:
@@ -45,7 +45,7 @@ def view(replay: Replay) -> Document:
 
 
 def _moved(move: Move) -> Iterator[Section]:
-    """Show the device's seconds, by the rules that moved them to another device."""
+    """Show the device's seconds by the rule that converts them to another device's."""
     total = sum(rule.before for rule in move.rules) or 1.0
     rows = [
         (
@@ -58,7 +58,7 @@ def _moved(move: Move) -> Iterator[Section]:
         for rule in move.rules
     ]
     after = sum(rule.after for rule in move.rules)
-    said = f"{move.moved:.1%} of its seconds moved by a rule; together {after / total:.2f} times"
+    said = f"rules convert {move.moved:.1%} of its seconds; all take {after / total:.2f} times"
     host = (
         "unchanged: nothing is known of the devices' hosts" if move.host is None
         else f"{move.host:.2f} times as long"
@@ -86,7 +86,7 @@ def _figures(replay: Replay) -> Iterator[Figure]:
 
 
 def _rows(name: str, played: Played) -> Iterator[Cells]:
-    """Yield a row for ranks whose seconds and shares look the same."""
+    """Yield a row for each group of ranks with equal printed seconds and shares."""
     for cells, ranks in groupby(sorted(played.ranks), key=partial(_cells, played)):
         yield f"{name}, {_ranks(ranks)}", *cells
 

@@ -1,4 +1,4 @@
-"""Show sampled steps, and runs with several seeds."""
+"""Show the step times of many sampled steps, and the answers of runs with several seeds."""
 
 from collections.abc import Callable, Mapping
 from itertools import groupby
@@ -24,8 +24,8 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 
 
 def view(samples: Samples) -> Document:
-    """Show the distribution of step times, the causes of lost time, the ranks that matter, and the
-    gain from replacing slow nodes."""
+    """Show the distribution of step times, the causes of lost time, the loss by a slow group on
+    each stage, and the gain from replacing slow nodes."""
     size = f"{several(samples.ranks, 'GPU')}, {count(samples.samples)} steps sampled"
     return document(
         f"{samples.scenario} on {size}, seed {samples.seed}",
@@ -66,8 +66,8 @@ def _losses(title: str, parts: Mapping[str, float], samples: Samples) -> Section
 
 
 def _sensitivity(samples: Samples) -> Section:
-    """Show the loss by a slow group on each stage; neighbouring stages with equal figures share a
-    row."""
+    """Show the seconds that a step loses if a tensor-parallel group of a stage is slow.
+    Neighbouring stages with equal figures share a row."""
     told = [
         ((human_seconds(row["seconds"]), percent(0.1 * row["share"])), row["seconds"])
         for row in samples.sensitivity
@@ -98,7 +98,7 @@ def _removal(samples: Samples) -> Section:
 
 
 def seeds(seeds: Seeds) -> Document:
-    """Show a row for each quantity."""
+    """Show a row for each quantity: its mean and its spread over the seeds."""
     rows: list[Cells] = []
     head: Cells = ()
     for name, known in seeds.drawn.items():

@@ -35,7 +35,7 @@ def view(search: SearchResult) -> Document:
         section("", *_sure(search), Sentence(f"Against the recommended, {search.why}.")),
         *(Sentence(_beside(search, own), "warning") for own in search.beside),
         section(
-            "Pareto front, time against memory (without contention where not among the best):",
+            "Pareto front, time against memory (contention counts only for the best layouts):",
             table(front, ("simulated", "memory", "layout")),
         ),
         *(Sentence(words, "aside") for words in _left_out(search)),
@@ -75,8 +75,8 @@ _PLAIN = {"schedule": "1f1b", "layers": "even", "sequence_parallel": "no", "dp_r
 
 
 def _plain(name: str, plain: Mapping[str, str], stack: Stack) -> str:
-    """Return the word of a choice that need not be shown: the stack's default, or the value in
-    plain data parallelism."""
+    """Return the value of a choice that a table need not show: the stack's default, or the value
+    in plain data parallelism."""
     given = {**_PLAIN, "dispatcher": stack.dispatcher, "context": stack.context}
     return given.get(name, plain.get(name, ""))
 
@@ -96,8 +96,8 @@ def _figures(search: SearchResult, layout: Layout) -> Cells:
 
 
 def _beside(search: SearchResult, quicker: Result) -> str:
-    """Say how much faster a scenario is, and in which choices it differs from the recommended
-    layout."""
+    """Say how much faster than the recommended layout a scenario is, and in which choices the two
+    differ."""
     own, first = quicker.plan, search.recommended
     theirs = said(search.space, own) if own else {}
     ours = said(search.space, first.plan)
@@ -114,8 +114,8 @@ def _beside(search: SearchResult, quicker: Result) -> str:
 
 
 def _left_out(search: SearchResult) -> Iterator[str]:
-    """Say which values were not tried. All meshes are asked: a mesh may have values that no layout
-    among the best has."""
+    """Say which values of choices were not tried. A value counts as tried if any layout or any mesh
+    of the space has it."""
     sizes = meshes(search.space, Pruned())
     asked, lacking = not_tried(search.space, [*sizes, *(own.plan for own in search.layouts)])
     if lacking:
@@ -143,13 +143,13 @@ def _sure(search: SearchResult) -> Iterator[Sentence]:
     alike = sum(slower(fastest, other) < level for other in search.results)
     if alike > 1:
         chance = faster(fastest.step_time, first.step_time, apart)
-        lead = f"; the fastest is faster than it with {chance:.0%}" * (fastest != first)
+        lead = f"; the fastest is truly faster with {chance:.0%} chance" * (fastest != first)
         most = ROOMY * search.space.topology.device.usable_memory
         roomy = " that leaves a tenth of the memory free" * (search.recommended.memory <= most)
         yield Sentence(
             f"Of {alike} or more layouts that cannot be told apart it is the simplest{roomy}: it "
             f"has the fewest features beyond data parallelism and ZeRO-1{lead}. "
-            f"By measured layouts, the faster of two layouts is known ({100 * level:.0f} % sure) "
+            f"Judged by measured layouts, the faster of two is known ({100 * level:.0f} % sure) "
             f"if the other takes {told_apart(apart):.1%} longer."
         )
 
@@ -168,7 +168,7 @@ def _found(search: SearchResult) -> str:
 
 
 def _line(search: SearchResult) -> str:
-    """Return the best layout, its step and its memory in a line."""
+    """Return the recommended layout, its step time and its memory in a line."""
     first = search.recommended
     offered = human_bytes(search.space.topology.device.usable_memory)
     expected = first.result.step_time_expected if first.result else first.step_time

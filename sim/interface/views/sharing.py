@@ -23,7 +23,7 @@ from sim.results import likely
 from sim.results.formatting import Cells, count, loss
 
 _BINS = 12  # the most rows of the histogram
-_LINKS = 5  # links that are shown, the busiest
+_LINKS = 5  # the most links that are shown, the busiest first
 
 _HEAD = ("workers", "GPUs", "batch", "samples", "time", "cost", "gain")
 
@@ -69,7 +69,7 @@ def _figures(outcome: Outcome) -> Iterator[Figure]:
     yield Figure("precision", inputs.precision, inputs.step)
     if outcome.to_target:
         found = outcome.to_target
-        note = f"{count(found['samples'])} samples at {found['batch']:,.0f} an update by its curve"
+        note = f"{count(found['samples'])} samples at {found['batch']:,.0f} an update, by its curve"
         seconds = human_seconds(found["seconds"])
         yield Figure("to the target", seconds, note, key="to_target.seconds")
     if outcome.straggler_seconds:
@@ -82,8 +82,8 @@ def _figures(outcome: Outcome) -> Iterator[Figure]:
 
 
 def _lost(seconds: float) -> Figure:
-    """Return the time lost against a run of the same work without stragglers. It may be negative:
-    messages of workers that are out of step collide less."""
+    """Return the time lost to stragglers, against a run of the same work without stragglers. A
+    negative loss is a gain: messages of workers that are out of step collide less."""
     shown = human_seconds(abs(seconds))
     if seconds < 0.0:
         return Figure("gained by stragglers", shown, "messages collide less")

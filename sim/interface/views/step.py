@@ -80,11 +80,11 @@ def _figures(result: Result) -> Iterator[Figure]:
     if result.dollars_per_million_tokens is not None:
         yield _cost(result, result.dollars_per_million_tokens)
     if result.dropped:
-        note = "of what tokens send to experts"
+        note = "of the copies of tokens for experts"
         yield Figure("dropped", percent(result.dropped), note, key="dropped")
     if result.straggler_seconds > 0.0:
         share = result.straggler_seconds / (result.step_time - result.straggler_seconds)
-        note = f"the step takes {percent(share)} longer than with no rank or link slow"
+        note = f"the step takes {percent(share)} longer than without slow ranks and links"
         shown = human_seconds(result.straggler_seconds)
         yield Figure("lost to stragglers", shown, note, key="straggler_seconds")
     if result.loading:
@@ -95,7 +95,7 @@ def _figures(result: Result) -> Iterator[Figure]:
     if result.staleness:
         first, last = result.staleness[0], result.staleness[-1]
         span = str(first) if first == last else f"{first} to {last}"
-        note = "updates that gradients are late, first to last stage"
+        note = "updates by which gradients are late, from the first to the last stage"
         yield Figure("staleness", span, note)
 
 
@@ -116,12 +116,12 @@ _LIMITS = {
 
 
 def waits_for_data(loading: Mapping[str, Any]) -> Figure:
-    """Return how long a step waits for samples, and why."""
+    """Return the time for which a step waits for samples, the place that limits it, and a cure."""
     place, cure = _LIMITS[loading["limit"]]
     own, busy = human_seconds(loading["seconds"]), human_seconds(loading["busy"])
     most = f"a step's samples need {own} of {place}"
     if loading["busy"] > loading["seconds"] * (1.0 + 1e-9):
-        most += f", which all traffic takes for {busy}"
+        most += f", and all traffic there {busy}"
     note = f"{most}; {cure} would help" if loading["waits"] else f"hidden: {most}"
     return Figure("waits for data", human_seconds(loading["waits"]), note)
 
@@ -141,7 +141,7 @@ def _each(result: Result) -> str:
     are unknown."""
     samples = f"{rate(result.samples_per_second)} samples/s"
     if not result.tokens_per_second:
-        return f"the script looks nothing up in an embedding; {samples}"
+        return f"unknown, as the script uses no embedding; {samples}"
     return f"simulated, {count(result.tokens_per_second_per_gpu)} per GPU, {samples}"
 
 
@@ -151,7 +151,7 @@ def _active(result: Result) -> str:
 
 
 def _cost(result: Result, dollars: float) -> Figure:
-    """Return the rent (USD for a million tokens or samples)."""
+    """Return the rent of the GPUs (USD for a million tokens or samples)."""
     sure = likely.likely(result)
     bounds = likely.interval((sure.low * dollars, sure.high * dollars), sure.level, money)
     what = "samples" if result.inputs.tokens == 1 else "tokens"

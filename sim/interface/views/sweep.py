@@ -21,10 +21,10 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "dollars_per_million_tokens": "{:.3g}".format, "memory.total": human_bytes, "reason": str,
 }  # fmt: skip
 _SEEDS = (
-    "Means over seeds. Spread: their standard deviation. Against the first valid point: the mean "
-    "of the ratios with equal seeds, and its interval (90 %)."
+    "Figures are means over seeds; a spread is a standard deviation over seeds. A difference is "
+    "the mean over equal seeds, against the first valid point, with its 90 % interval."
 )
-_LONGEST = 100  # characters of a reason
+_LONGEST = 100  # characters of a cell that are printed
 
 
 def view(sweep: Sweep) -> Document:

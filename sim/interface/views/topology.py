@@ -52,7 +52,7 @@ def view(topology: Topology) -> Document:
 
 
 def _measured(network: ClusterNetwork | None) -> Iterator[str]:
-    """Yield for each measured collective its numbers of devices and its bus bandwidth."""
+    """Yield for each measured collective its numbers of devices and its lowest bus bandwidth."""
     own = network.measured if network else ()
     known = sorted(own, key=attrgetter("collective", "gpus"))
     for kind, group in groupby(known, attrgetter("collective")):

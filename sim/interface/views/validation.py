@@ -1,4 +1,4 @@
-"""Show a validation: every row, rows that were not simulated and why, the errors of the tables."""
+"""Show a validation: measured and predicted times of every row, and the errors of the tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -31,9 +31,7 @@ _TITLES = {
     "regret_mean": "its mean",
 }  # fmt: skip
 _MEAN = "mean of tables"
-_BARS = (
-    "* beyond 5 % of bias, below 0.95 of rank correlation, above 2 % of regret (10 % in the mean)"
-)
+_BARS = "* bias beyond 5 %, rank correlation below 0.95, or regret above 2 % (its mean above 10 %)"
 _HELD = ("within", "width", "score", "off")
 
 _HEAD = ("", "measured", "median", "p95", "bias")
@@ -134,7 +132,7 @@ def _memory_line(errors: Mapping[str, Any]) -> str:
     ]
     if errors.get("fits_accuracy") is not None:
         cells = ", ".join(f"{key.replace('_', ' ')} {n}" for key, n in errors["fits"].items())
-        parts.append(f"fits right {errors['fits_accuracy']:.1%} balanced ({cells})")
+        parts.append(f"balanced accuracy of fits {errors['fits_accuracy']:.1%} ({cells})")
     return "; ".join(parts)
 
 
@@ -153,7 +151,7 @@ def _changes(validated: ValidatedTable, found: Sequence[changes.Change]) -> Sect
     """Show a line for each pair of runs that differ in a single property."""
     counts = changes.summary(validated)
     title = (
-        f"{validated.name}: {counts['changes_signed']} of {len(found)} changes on the right side,"
+        f"{validated.name}: {counts['changes_signed']} of {len(found)} changes have the right sign,"
         f" {counts['changes_close']} within {changes.CLOSE * 100:.0f} points"
     )
     lines = (
@@ -165,9 +163,9 @@ def _changes(validated: ValidatedTable, found: Sequence[changes.Change]) -> Sect
 
 
 def _coverage(answer: Validation) -> Iterator[Section]:
-    """Show the coverage of 90 % intervals that were fitted without the table, or with half of its
-    rows. There is a row for each table, for all rows and for the mean of tables. Then show a row
-    for each kind of work, with intervals that were fitted without this kind."""
+    """Show which share of rows lies within 90 % intervals that were fitted without the table, or
+    with half of its rows: for each table, for all rows and for the mean of tables. Then show this
+    share for each kind of work, with intervals that were fitted without this kind."""
     found, whole = answer.covered, answer.coverage or {}
     lines = [(one.name, str(one.count), asdict(one.table), asdict(one.rows)) for one in found]
     for key, name in (("rows", "all rows"), ("tables", _MEAN)):
@@ -193,7 +191,8 @@ def _held(held: Mapping[str, float]) -> Cells:
 
 
 def ablations(found: Sequence[Ablation]) -> Document:
-    """Show for each mechanism the tables that change without it, the largest loss first."""
+    """Show for each mechanism the tables whose errors change if the simulator lacks it. The largest
+    rise of MAPE comes first."""
     mechanisms = dict.fromkeys(ablation.mechanism for ablation in found)
     if not found:
         return document("no mechanism moves a row")

@@ -29,9 +29,10 @@ _HEADS = (
     "recompute", "measured", "predicted", "error", "memory", "predicted",
 )  # fmt: skip
 _INTRODUCTION = """\
-Written by `sim validate --page FOLDER`. One description for each cluster and each software stack,
-no constant for a row. Error is predicted / measured - 1. Each page has every row of a table, with
-predicted against measured times and the errors against layout, sequence, nodes and precision."""
+Written by `sim validate --page FOLDER`. Each cluster and each software stack has one description;
+no row has constants of its own. Error is predicted / measured - 1. Each page has every row of a
+table, and plots predicted against measured times and errors against layout, sequence, nodes and
+precision."""
 _AXES = ("tp", "cp", "pp", "dp", "dp_replicate", "ep")
 
 

@@ -69,7 +69,7 @@ def test_rows_have_the_names_of_topologies_and_say_what_a_failure_costs(tmp_path
     found = sim.networks([mine], ["megatron-1.7b"], failure=SLOW, failing=0.25)
     assert found.networks[0].name == "rails"
     page = str(found)
-    assert "while it fails" in page
+    assert "longer while failed" in page
     assert "of 25.0 % of the time" in page
     assert "in the hours for 25.0 % of the time" in page
 

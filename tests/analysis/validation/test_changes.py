@@ -26,7 +26,7 @@ def test_a_study_s_first_row_is_what_the_others_change():
     assert (second.measured, second.predicted) == pytest.approx((-0.5, 0.1))
     assert not second.signed
     assert summary(own) == {"changes": 2, "changes_signed": 1, "changes_close": 0}
-    assert "1 of 2 changes on the right side" in str(
+    assert "1 of 2 changes have the right sign" in str(
         Validation(inputs=Inputs(), tables=(own,), quiet=True)
     )
 

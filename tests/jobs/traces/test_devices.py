@@ -136,7 +136,7 @@ def test_the_answer_says_how_much_moved_by_which_rule(path):
     assert (answer.moved.unknown, answer.moved.host) == (("mystery",), None)
     text = str(answer)
     assert "no rule knows mystery" in text
-    assert "92.0% of its seconds moved by a rule" in text
+    assert "rules convert 92.0% of its seconds" in text
 
 
 def test_collectives_move_with_the_network(path):

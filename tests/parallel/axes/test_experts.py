@@ -63,7 +63,7 @@ def test_dropped_tokens_are_reported() -> None:
     result = answer(setup(**law))
     assert result.dropped == pytest.approx(sum(max(load - 1, 0) for load in largest) / 8)
     assert "expert imbalance" not in result.breakdown
-    assert "of what tokens send to experts" in str(result)
+    assert "of the copies of tokens for experts" in str(result)
     assert answer(setup()).dropped == 0.0
 
 
