@@ -3,7 +3,9 @@
 from sim.parallel.plan import Plan
 
 _SIZES = ("tp", "cp", "pp", "ep", "etp", "dp_replicate")
-ROOMY = 0.9  # share of the memory: real jobs also allocate for communicators and evaluation
+# A layout that needs at most this share of the memory is roomy: real jobs also allocate memory
+# for communicators and evaluation.
+ROOMY = 0.9
 _PLAIN = Plan(global_batch=1)
 
 
@@ -39,8 +41,8 @@ def _rule(plan: Plan) -> str:
 
 
 def score(plan: Plan) -> tuple[int, int]:
-    """Return the number of complications and the ZeRO stage; smaller is simpler. ZeRO-1 does not
-    count: it shards the optimizer's states by a single option, and changes no pass.
+    """Return the number of complications and the ZeRO stage; smaller is simpler. ZeRO-1 is not
+    counted, since it is a single option and changes no pass.
 
     >>> score(Plan(global_batch=8, pp=4, zero=1)) < score(Plan(global_batch=8, cp=2, pp=8))
     True

@@ -19,10 +19,10 @@ from sim.model.model import Model
 class Space:
     """A job and a machine. `named` is the model's name.
 
-    `only` and `without` are values of choices by the choices' names
-    (`sim.analysis.search.choices`), as they are written in a plan. For other choices, the search
-    tries all values that the software's `capabilities` have at its date `released`. `untold` are
-    choices for which a framework's arguments can express only the values of `only`.
+    `only` and `without` map the names of choices (`sim.analysis.search.choices`) to allowed and
+    excluded values, written as in a plan. For other choices, the search tries all values that the
+    software's `capabilities` list at its date `released`. `untold` are choices for which a
+    framework's arguments can express only the values of `only`.
     """
 
     model: Model
@@ -47,7 +47,7 @@ class Space:
         return value in only and value not in without
 
     def lacks(self, choice: str, value: str) -> str:
-        """Say why the software does not have a value of a choice; empty where it has the value."""
+        """Return why the software lacks a value of a choice; empty if it has the value."""
         return self.capabilities.lacks(choice, value, self.released)
 
 

@@ -14,13 +14,13 @@ from sim.results.result import Result
 
 Score = tuple[int, int]
 
-_ALIKE = 1.11  # steps whose ratio is below this can mostly not be told apart (`told_apart`)
+_ALIKE = 1.11  # below this ratio, two step times can rarely be told apart (`told_apart`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """A layout that was evaluated: its step time (s) with every transfer alone on its links, and
-    the `result` if it was played in full. `memory` are the bytes that the fullest rank needs, as in
+    the `result` if it was played in full. `memory` is the bytes that the fullest rank needs, as in
     `Result.memory_per_gpu`."""
 
     plan: Plan
@@ -61,12 +61,12 @@ class Standings:
         return replace(self, times=tuple(times), front=front, simple=simple)
 
     def too_slow(self, bound: float) -> bool:
-        """Return whether layouts of at least `bound` seconds are of no interest at any memory."""
+        """Return whether a step of at least `bound` seconds is too slow, whatever its memory."""
         return bool(self.times) and bound > self.within * self.times[0]
 
     def admit(self, bound: float, memory: float, scored: Score | None = None) -> bool:
         """Return whether a layout may be among the best, on the Pareto front, or the simplest of
-        the layouts that are nearly as fast. It takes at least `bound` seconds and `memory` bytes.
+        the nearly fastest layouts. The layout takes at least `bound` seconds and `memory` bytes.
 
         >>> standings = Standings(best=1, within=3, times=(2.0,), front=((2.0, 5.0), (4.0, 1.0)))
         >>> [standings.admit(*own) for own in ((1.9, 9), (3.0, 4), (3.0, 6), (4.5, 2), (7.0, 0))]

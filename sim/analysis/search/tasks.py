@@ -1,4 +1,4 @@
-"""The tasks of a search: to bound the layouts of meshes, and to evaluate promising layouts."""
+"""The tasks of a search: compute bounds for the layouts of meshes; evaluate promising layouts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -16,15 +16,15 @@ from sim.parallel.job import Known
 from sim.parallel.plan import Plan
 from sim.simulate import garbage_left
 
-_ROUND = 20  # layouts of a mesh that are evaluated together
+_ROUND = 20  # layouts of a mesh are evaluated as soon as so many have been collected
 
 Bounded = tuple[float, Plan]  # a lower bound of the step time (s), and a plan of passes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mesh:
-    """The sizes of a mesh, with a number. Blocks do the same work on all meshes of a `family`.
-    `search` is the moment at which a search began, which identifies it."""
+    """The sizes of a mesh, and its number. Blocks do the same work on all meshes of a `family`.
+    `search` is the time at which the search began; it identifies the search."""
 
     space: Space
     sizes: Plan
@@ -33,7 +33,7 @@ class Mesh:
     number: int
 
     def layouts(self) -> MeshLayouts:
-        """Return the mesh's layouts, with this process's results on them and on their family."""
+        """Return the mesh's layouts, with this process's results for the mesh and its family."""
         families, meshes = _worked_out(self.search)
         if self.number not in meshes:
             known = families.setdefault(self.family, Known())
@@ -66,8 +66,8 @@ def families(space: Space, sizes: Iterable[Plan], search: float) -> list[list[Me
 
 
 def bounded(family: Sequence[Mesh]) -> list[tuple[Mesh, list[Bounded], Pruned]]:
-    """Return each mesh with its passes and their bounds, shortest first, and the counts of layouts
-    left out. The list begins with the first passes that may fit in memory."""
+    """Return each mesh with its passes, by rising bound, and the numbers of layouts left out.
+    Each list of passes begins with the first passes that may fit in memory."""
     with garbage_left():
         return [_bounded(mesh, mesh.layouts()) for mesh in family]
 
@@ -108,8 +108,8 @@ class _Contender(NamedTuple):
 def _contenders(
     mesh: MeshLayouts, passes: Plan, bound: float, standings: Standings, pruned: Pruned
 ) -> Iterator[_Contender]:
-    """Yield the layouts of some passes that may fit and be worth an evaluation. `pruned` counts the
-    other layouts. If a bound excludes all layouts of the passes, they are counted at once."""
+    """Yield layouts with these passes that may fit in memory and may be worth an evaluation.
+    `pruned` counts the other layouts, all at once if the bound of the passes excludes them."""
 
     def worth(least: float, count: int, plan: Plan) -> bool:
         """Return whether layouts that need at least `least` bytes, and are no simpler than `plan`,
@@ -135,7 +135,7 @@ def _contenders(
 def _written(
     mesh: MeshLayouts, contenders: Iterable[_Contender], standings: Standings, pruned: Pruned
 ) -> Iterator[Candidate]:
-    """Yield the layouts that fit and whose programs are worth an evaluation."""
+    """Yield the layouts that fit in memory and whose programs may be worth an evaluation."""
     for plan, bound in contenders:
         candidate = mesh.candidate(plan)
         if candidate is None:

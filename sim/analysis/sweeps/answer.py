@@ -75,10 +75,10 @@ class Sweep(Answer):
         return table.records(self.frame)
 
     def plot(self, of: str = "") -> "Figure":
-        """Draw the sweep, or a single column of numbers. Raises `InputError` for another column."""
+        """Draw the sweep, or one numeric column. Raises `InputError` if there is no such column."""
         numbers = [str(name) for name in self.frame.select_dtypes("number").columns]
         if of and of not in numbers:
-            raise InputError.unknown("Sweep", f"has no column of numbers {of!r}", of, numbers)
+            raise InputError.unknown("Sweep", f"has no numeric column {of!r}", of, numbers)
         figure: Figure = function_of(self.picture, "figure")(self, of)
         return figure
 
@@ -102,7 +102,8 @@ def sweep(
     """Simulate a scenario (a name, a file or a `Scenario`) at every point of a grid or table.
 
     `vary` are texts as `sim sweep --vary` takes them ("plan.tp=1,2,4"), or a mapping of keys to
-    values; with `zipped`, the values of the keys go side by side. `csv` has a row for each point.
+    values; with `zipped`, the first values of all keys form a point, then the second values, and so
+    on. `csv` is a table with a row for each point.
     With `samples`, that number of steps with stragglers, or of runs with different seeds, is drawn
     at each point. A row then has means, spreads and paired differences to the first valid point.
     `store` is the SQLite file that keeps results. `jobs` is a number of processes, or the address

@@ -20,7 +20,7 @@ _NUMBER = r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})\s*([A-Za-z][A-Za-z/]*)?(?::(\d+))?")
 _LIST_COMMA = re.compile(r",(?![^\[]*\])")
 _MOST = 1_000_000  # the most rows that a table and its store hold with ease
-_EXAMPLE = "write plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5"
+_EXAMPLE = "write plan.tp=1,2,4 or network.bandwidth=100..800Gb/s:5 (five evenly spaced values)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class SweepAxis:
 
 
 def axis(text: str) -> SweepAxis:
-    """Read one `--vary`. Raises `InputError` where it is not `key=values` or has no values.
+    """Read the text of a `--vary`. Raises `InputError` if it is not `key=values`.
 
     `a..b` counts up by one. `a..b:n` are n evenly spaced values from a to b, both included. A unit
     after b holds for all values. Commas separate values and ranges.
@@ -71,7 +71,7 @@ def _counted(low: str, high: str, where: str) -> Sequence[float]:
     if _whole(low) and _whole(high):
         _refuse_many(int(high) - int(low) + 1, where)
     if not (_whole(low) and _whole(high)):
-        raise InputError(where, "does not say how many values", f"write {low}..{high}:5")
+        raise InputError(where, "does not say how many values", f"{low}..{high}:5 has five values")
     if int(high) < int(low):
         raise InputError(where, f"the range {low}..{high} is empty", f"write {high}..{low}")
     return list(range(int(low), int(high) + 1))
@@ -89,7 +89,7 @@ def _even(low: str, high: str, count: int, where: str) -> Sequence[float]:
 
 def _refuse_many(count: int, where: str) -> None:
     if count > _MOST:
-        raise InputError(where, f"has {count:,} values", f"at most {_MOST:,} are listed")
+        raise InputError(where, f"has {count:,} values", f"give at most {_MOST:,}")
 
 
 def _whole(text: str) -> bool:
@@ -99,9 +99,10 @@ def _whole(text: str) -> bool:
 def points(
     axes: Sequence[SweepAxis], rows: Sequence[Point] = ({},), *, zipped: bool = False
 ) -> list[Point]:
-    """Return all combinations of the axes (or their values side by side), for each of `rows`.
+    """Return all combinations of the axes' values for each of `rows`. If `zipped`, the axes' first
+    values form a point, then their second values, and so on.
 
-    Raises `InputError` for a key that is varied twice, or axes of unequal length when zipped.
+    Raises `InputError` for a key that is varied twice, and for zipped axes of unequal length.
 
     >>> points([axis("a=1,2"), axis("b=3,4")], zipped=True)
     [{'a': 1, 'b': 3}, {'a': 2, 'b': 4}]
@@ -114,7 +115,7 @@ def points(
     lengths = {len(axis.values) for axis in axes}
     if zipped and len(lengths) > 1:
         counts = ", ".join(f"{axis.key} {len(axis.values)}" for axis in axes)
-        raise InputError("--zip", f"unequal numbers of values ({counts})", "give keys equally many")
+        raise InputError("--zip", f"unequal numbers of values ({counts})", "give each equally many")
     values = [axis.values for axis in axes]
     side = min(lengths, default=1) if zipped else prod(map(len, values))
     _refuse_many(len(rows) * side, "sim sweep")
@@ -126,7 +127,7 @@ def points(
 
 
 def rows(path: Path) -> list[Point]:
-    """Return the rows of a CSV whose columns are keys. An empty cell leaves the scenario's value.
+    """Return the rows of a CSV whose columns are keys. An empty cell keeps the scenario's value.
 
     Raises `InputError` where the file cannot be read or has no rows.
     """
@@ -135,7 +136,7 @@ def rows(path: Path) -> list[Point]:
     except csv.Error as error:
         raise InputError(f"--csv {path}", f"cannot be read ({error})", "check the file") from None
     if not read:
-        raise InputError(f"--csv {path}", "has no rows", "one column a key, one row a point")
+        raise InputError(f"--csv {path}", "has no rows", "write a row for each point")
     if any(None in row or None in row.values() for row in read):
         raise InputError(f"--csv {path}", "has rows of unequal length", "correct them")
     return [

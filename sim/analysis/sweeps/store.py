@@ -1,10 +1,10 @@
 """The store of a sweep's results: a SQLite file.
 
-Each row is written in its own transaction as soon as it is known, so a sweep that is killed
-continues where it was. Several sweeps may use one file at once (write-ahead log). A result is
-stored with everything that was read to find it (`sim.config.reads`). It is an answer only while all
-of these reads would give the same. Every row has a checksum, because SQLite has no checksums of its
-own. Rows that the disk has spoiled are computed again and counted (`damaged`).
+Each row is written in its own transaction as soon as it is known, so a sweep that was killed can
+continue. Several sweeps may use one file at once (write-ahead log). Each result is stored with a
+record of all files that its computation read (`sim.config.reads`). The result is valid only while
+reading them again would find the same. Every row has a checksum, because SQLite has no checksums
+of its own. Rows that the disk has spoiled are computed again and counted (`damaged`).
 """
 
 import json
@@ -22,7 +22,7 @@ from sim.config.reads import Reads, holds, joined
 APPLICATION = 0x53494D31  # "SIM1"
 FORMAT = 2
 _PATIENCE = 60.0  # seconds to wait for another sweep's transaction
-_CHEAP = 1 << 28  # bytes that SQLite checks in a second or two
+_CHEAP = 1 << 28  # bytes; SQLite checks a file of this size in a second or two
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS reads (id TEXT PRIMARY KEY, reads TEXT)",
@@ -32,9 +32,9 @@ _TABLES = (
 
 
 class Store:
-    """Results by key, both as texts, so a result is read to the last bit as it was stored.
+    """Results by key. Both are texts, so a result is read to the last bit as it was stored.
 
-    Raises `InputError` for a file that is not a store, is of another version or not writable.
+    Raises `InputError` for a file that is not a store, has another format or cannot be written.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "runs.db") as store:
@@ -62,7 +62,7 @@ class Store:
         if tables and self._number("PRAGMA application_id") != APPLICATION:
             self._refuse("is a database, but not a store of results", "name another file")
         if tables and (stored := self._number("PRAGMA user_version")) != FORMAT:
-            what = f"is of format {stored}, this program writes format {FORMAT}"
+            what = f"has format {stored}, but this program writes format {FORMAT}"
             self._refuse(what, "name another file, or use the program that wrote it")
         if not tables:
             self._create()
@@ -79,8 +79,8 @@ class Store:
         self._db.execute("COMMIT")
 
     def _write_ahead(self) -> None:
-        """Switch to write-ahead logging. While another process opens the file, SQLite refuses this
-        at once instead of waiting, so it is tried again."""
+        """Switch to write-ahead logging. While another process opens the file, SQLite refuses the
+        switch at once instead of waiting, so the switch is tried again."""
         end = monotonic() + _PATIENCE
         while True:
             try:
@@ -93,7 +93,7 @@ class Store:
                 return
 
     def _is_sound(self) -> bool:
-        """Return whether SQLite finds its pages and indices in order."""
+        """Return whether SQLite finds the file's pages and indices in order."""
         try:
             found = self._db.execute("PRAGMA integrity_check(1)").fetchone()
             return bool(found == ("ok",)) and self._number("SELECT count(*) FROM reads") >= 0
@@ -116,8 +116,8 @@ class Store:
                 self._db.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)
 
     def _rows(self, table: str) -> Iterator[tuple[str, ...]]:
-        """Yield the rows that SQLite still finds. The search goes from the first row on, and then
-        from the last row back, since a page that cannot be read ends a search."""
+        """Yield the rows that SQLite can still read: from the first row on, then from the last row
+        back, since a damaged page ends either search."""
         for order in ("ASC", "DESC"):
             try:
                 yield from self._db.execute(f"SELECT * FROM {table} ORDER BY rowid {order}")
@@ -133,14 +133,14 @@ class Store:
         return int(self._db.execute(query).fetchone()[0])
 
     def get(self, key: str) -> str | None:
-        """The row stored under a key, if all files behind it are unchanged."""
+        """Return the result stored under a key, if all files behind it are unchanged."""
         query = (
             "SELECT results.reads, reads.reads, result, checksum FROM results"
             " LEFT JOIN reads ON results.reads = reads.id WHERE key = ?"
         )
         try:
             found = self._db.execute(query, (key,)).fetchall()
-        except sqlite3.DatabaseError:  # in a file that was too large for a whole check
+        except sqlite3.DatabaseError:  # the file was too large to be checked when it was opened
             self.damaged += 1
             return None
         for name, reads, result, checksum in found:
@@ -154,8 +154,8 @@ class Store:
         return None
 
     def _hold(self, name: str, reads: str) -> bool:
-        """Return whether the inputs behind a row are unchanged. They are checked once while the
-        store is open."""
+        """Return whether the files behind a row are unchanged. Each set of files is checked once
+        while the store is open."""
         if name not in self._holding:
             self._holding[name] = holds({(look, path): at for look, path, at in json.loads(reads)})
         return self._holding[name]
@@ -165,7 +165,7 @@ class Store:
             self._db.execute("DELETE FROM results WHERE key = ? AND reads = ?", (key, name))
 
     def put(self, key: str, result: str, reads: Reads) -> None:
-        """Keep a result and the reads that it rests on; a result that is already stored stays."""
+        """Store a result and the reads that it rests on, unless it is already stored."""
         text = json.dumps(sorted([*where, found] for where, found in reads.items()))
         name = _id(text)
         row = (key, name, result, _checksum(key, name, result))
@@ -194,7 +194,7 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            remedy = "what is stored stays readable; make room or name another file"
+            remedy = "stored results stay readable; make room or name another file"
             raise InputError(f"--store {self.path}", f"cannot be used ({error})", remedy) from None
 
 

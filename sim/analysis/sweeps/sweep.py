@@ -1,8 +1,8 @@
 """Sweeps: one scenario is played with many values, and each point is a row of a tidy table.
 
-Rows are plain JSON as soon as they are computed. This process, another process or a cluster
-computes them, now or in a sweep that was interrupted. So the same question has the same bytes
-everywhere (except `wall_seconds`, which is no part of the answer).
+A row becomes plain JSON where it is computed: in this process, in another process or on a cluster,
+now or in an interrupted sweep. So equal questions have rows of equal bytes everywhere (except
+`wall_seconds`, which is no part of the answer).
 """
 
 import json
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _OF_POINT = 0.01  # s that the fastest point takes
-_TRIED = 64  # for each value, the most points that are checked until a point is right
+_TRIED = 64  # for each value, the most points that are checked in search of one without mistakes
 _TOGETHER = 128  # the most points that are played together
-_FIRST = 4  # points that are done here; their time says whether processes are worth their start
-_FEW = 32  # points for each process whose time is measured before the other points are divided
+_FIRST = 4  # points that this process plays; their time decides whether to start processes
+_FEW = 32  # points for each process; their time decides how the other points are divided
 _START = 2.0  # s that processes take to start; they must save more
-_UNSEEN = 2.0  # the most seconds of work that are lost if a sweep is killed
+_UNSEEN = 2.0  # s of work of a process that are lost at most if a sweep is killed
 _SHARES = 2  # tasks for each process, to keep all processes busy until the end
 
-Answer = tuple[str, str, reads.Reads]  # a task's key, its row, what was read
+Answer = tuple[str, str, reads.Reads]  # the key of a point, its row, and the files read for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +65,13 @@ def sweep(
     store: Path | None = None,
     jobs: executors.Jobs = None,
 ) -> "pd.DataFrame":
-    """Simulate a scenario at every point, with the values that hold `always`. Returns a table in
-    the order of the points.
+    """Simulate a scenario at every point, with the values of `always` at all points. Return a
+    table in the order of the points.
 
     Invalid points stay in the table with `valid` false and a `reason`. `store` keeps results, so an
-    interrupted sweep continues, and a repeated sweep answers at once. `jobs` processes (default:
-    one per core), or the Dask scheduler at this address, do the work. With `samples`, that number
-    of steps with stragglers, or of runs with different seeds, is drawn at every point
+    interrupted sweep continues, and a repeated sweep answers at once. `jobs` is a number of
+    processes (default: one per core) or the address of a Dask scheduler. With `samples`, that many
+    steps with stragglers, or runs with different seeds, are drawn at every point
     (`analysis.samples`). The table's attribute `damaged` counts stored rows that were computed
     again because the disk has spoiled them. Raises `InputError` for keys that do not exist and
     values of the wrong kind, before any work.
@@ -92,7 +92,7 @@ def sweep(
     found = [
         (point, json.loads(rows[key]))
         for point, key in zip(points, keys, strict=True)
-        if key in rows  # all of them, unless it was stopped
+        if key in rows  # every key, unless the sweep was stopped
     ]
     frame = with_differences(table(found)) if samples else table(found)
     frame.attrs["damaged"] = damaged
@@ -123,8 +123,8 @@ def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) 
 def at_all_points(
     scenario: str | BaseScenario, points: Sequence[Point], always: Point
 ) -> BaseScenario:
-    """Return the scenario with the values that hold `always`. If it lacks a value that points set,
-    it has the values of the first point. Raises `InputError`."""
+    """Return the scenario with the values of `always`. If it is incomplete without a value that
+    points set, add the values of the first point. Raises `InputError`."""
     try:
         return kind.load(scenario, always)
     except InputError:
@@ -134,8 +134,8 @@ def at_all_points(
 
 
 def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:
-    """Return the mistake in a point; None if there is none, or if its values are right one by one
-    and do not suit one another."""
+    """Return the mistake in a point; None if there is none, or if each value is right and only
+    their combination is not."""
     name = "plan"
     try:
         loaded = _loaded(scenario, point)
@@ -147,7 +147,7 @@ def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:
 
 
 def _values(points: Sequence[Point]) -> list[tuple[str, str]]:
-    """Return the values of each key; of a long range, the first and the last eight."""
+    """Return each key with each of its values; of more than 16, the first and the last eight."""
     distinct: dict[str, dict[str, None]] = {}
     for point in points:
         for key, value in point.items():
@@ -158,8 +158,8 @@ def _values(points: Sequence[Point]) -> list[tuple[str, str]]:
 
 
 def _of_values_together(error: InputError, name: str) -> bool:
-    """Return whether the values of the scenario `name` do not suit one another. Other errors are of
-    unknown names and keys, and of the values of other files."""
+    """Return whether an error says that values of the scenario `name` do not fit together. Other
+    errors concern unknown names and keys, and values of other files."""
     head, tail = error.where.partition(", ")[0], error.where.rpartition(", ")[2]
     own = head == name or tail in ("plan", "balance") or "GPUs" in error.what
     return own and not isinstance(error, UnknownNameError)
@@ -189,13 +189,13 @@ def _new_rows(
 ) -> Iterator[Answer]:
     """Yield rows as they are found: first the row of one point, then the rows of more and more
     points. The time of earlier points decides how many points a task may have. It also decides
-    whether this process does the next points, if it ends before other processes would start. Raises
-    `InputError` if workers read other files."""
+    whether this process plays the next points itself, because starting others would cost more.
+    Raises `InputError` if workers read other files."""
     count = jobs if isinstance(jobs, int) else executors.cores()
     each = 0.0
     for number in (1, _FIRST, _FEW * count, len(points)):
         if number == _FIRST and (isinstance(jobs, str) or each * _FIRST > _START):
-            continue  # even if imports made the first point slow, processes are worth it by now
+            continue  # processes are worth their start, even if imports made the first point slow
         part, points = points[:number], points[number:]
         if not part:
             return
@@ -203,7 +203,7 @@ def _new_rows(
         size = max(1, min(_TOGETHER, most, -(-len(part) // (_SHARES * count))))
         starts, began = range(0, len(part), size), time.perf_counter()
         tasks = [task(points=part[first : first + size]) for first in starts]
-        saved = each * (len(part) + len(points)) * (1.0 - 1.0 / count)  # by running processes
+        saved = each * (len(part) + len(points)) * (1.0 - 1.0 / count)  # s, by other processes
         alone = number == _FIRST or (not isinstance(jobs, str) and saved < _START)
         yield from _of_tasks(tasks, 1 if alone else jobs)
         each = (time.perf_counter() - began) / len(part)
@@ -217,10 +217,10 @@ def _of_tasks(tasks: Sequence[SweepTask], jobs: executors.Jobs) -> Iterator[Answ
     for key, text, seen in chain.from_iterable(executors.answers(answers, tasks, jobs)):
         held |= {file: reads.holds(dict([file])) for file in seen.items() if file not in held}
         if key not in keys or not all(held[file] for file in seen.items()):
-            fault = "a worker found another program or other models, topologies or scenarios"
-            remedy = "run it again; what is stored stays valid"
+            fault = "a worker has another program, or other models, topologies or scenarios"
+            remedy = "run the sweep again; stored results stay valid"
             if isinstance(jobs, str):
-                remedy = "install the same everywhere"
+                remedy = "install the same program and files everywhere"
             raise InputError("sim sweep", fault, remedy)
         yield key, text, seen
 
@@ -291,8 +291,8 @@ def fingerprint(scenario: str | BaseScenario, point: Point, extra: tuple[Any, ..
     """Return the hash of a question: a scenario by name or by all its values, a point, and the
     program's version.
 
-    The contents of its files are not part of the hash: which files are read shows only while the
-    question is answered (`sim.config.reads`).
+    The contents of files are not part of the hash, because the files are known only when the
+    question has been answered (`sim.config.reads`).
     """
     named = scenario if isinstance(scenario, str) else dumps(_told(scenario), sort_keys=True)
     asked = dumps([_told(point), extra], sort_keys=True)

@@ -33,16 +33,16 @@ def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
 
 
 def with_differences(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Return a table of seeds with the differences of each point to the first valid point. A
-    difference is the share by which a figure is larger with the same seed: the mean, and its 90 %
-    interval (`pairs`). A figure that the first point lacks has no differences."""
+    """Return a table of runs with different seeds, and add each point's differences from the first
+    valid point. A difference is the share by which a figure is larger with the same seed: the mean
+    and its 90 % interval (`pairs`). A figure that the first point lacks has no differences."""
     valid = [at for at, fits in enumerate(frame["valid"]) if fits]
     for column in [str(name) for name in frame.columns if str(name).endswith(".runs")]:
         cells = frame[column].tolist()
         given = (at for at in valid if isinstance(cells[at], str))
         runs = {at: np.array(json.loads(cells[at]), np.float64) for at in given}
         if len({len(own) for own in runs.values()}) != 1 or valid[0] not in runs:
-            continue  # also if the sweep was stopped
+            continue  # also where a stopped sweep drew fewer runs at some points
         found = {at: paired(runs[valid[0]], own) for at, own in runs.items() if at != valid[0]}
         name = column.removesuffix("runs") + "difference"
         for key, ending in (("by", ""), ("low", "_low"), ("high", "_high")):
@@ -87,6 +87,6 @@ SUFFIXES = tuple(_WRITERS)
 
 
 def records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
-    """Return every row as in JSON, without absent numbers."""
+    """Return every row as plain JSON data, without absent values."""
     rows = json.loads(frame.to_json(orient="records", double_precision=15))
     return [{key: value for key, value in row.items() if value is not None} for row in rows]

@@ -52,7 +52,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
 def ablations(
     paths: Sequence[Path], *, at_most: int | None = None, jobs: Jobs = None
 ) -> list[Ablation]:
-    """Switch off each mechanism on each table, and return the pairs in which a prediction moves."""
+    """Switch off each mechanism for each table; return the results where a prediction moves."""
     named = mechanisms()
     variants = [{}, *(dict(flat(one.without)) for one in named)]
     whole, *others = validate_each(paths, variants, at_most=at_most, jobs=jobs)

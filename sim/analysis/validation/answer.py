@@ -91,8 +91,9 @@ def validate(
 
     A table is a name of `measurements/` or the path of a CSV; without arguments, all tables of
     `measurements/` are simulated. `settings` hold for every row. `stack_of` maps names of software
-    to the stacks that run its rows. `coverage` also checks how often intervals hold rows that were
-    kept out of their evidence. Raises `InputError`, also where no row can be simulated.
+    to the stacks that run its rows. `coverage` also checks how often measured times lie in
+    intervals that rest on other measurements only. Raises `InputError`, also if no row can be
+    simulated.
 
     >>> validate("zero_bubble", at_most=1, jobs=1).summaries[0]["rows"]
     1

@@ -40,7 +40,7 @@ def changes(table: ValidatedTable) -> list[Change]:
 
 
 def summary(table: ValidatedTable) -> dict[str, Any]:
-    """Return the numbers of changes, right signs and right sizes; nothing without studies."""
+    """Return the numbers of changes, right signs and right sizes; empty without studies."""
     found = changes(table)
     if not found:
         return {}

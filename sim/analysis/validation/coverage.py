@@ -7,10 +7,10 @@ not judged, and the packaged tables, stay in the evidence. Rows that measured an
 judged.
 
 The share of rows within intervals does not say how wide the intervals are, so a proper score is
-given, too. It is the interval score of Gneiting and Raftery 2007, "Strictly proper scoring rules,
-prediction, and estimation", JASA 102, equation 43, of log(step time): width + 2 / alpha x (distance
-outside). The score is smallest for the true quantiles. An interval 35 % wide that holds all
-measurements scores 0.3.
+given, too: the interval score of log(step time), width + 2 / alpha x (distance outside), with 1 -
+alpha the level of the intervals (Gneiting and Raftery 2007, "Strictly proper scoring rules,
+prediction, and estimation", JASA 102, equation 43). The score is smallest for the true quantiles.
+An interval whose ends differ by 35 % and that holds all measurements scores 0.3.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -69,9 +69,9 @@ def coverage(tables: Sequence[ValidatedTable], packaged: Evidence | None = None)
 def kinds(
     tables: Sequence[ValidatedTable], packaged: Evidence | None = None
 ) -> list[dict[str, Any]]:
-    """Return the coverage with one kind of work at a time left out of the evidence, both of these
-    tables and of the `packaged` evidence. It shows how sure a prediction is for a kind of work that
-    nobody has measured."""
+    """Return the coverage of each kind of work by evidence without that kind: these tables and the
+    `packaged` evidence. It shows how sure a prediction is for a kind of work that nobody has
+    measured."""
     timed = [_timed(table) for table in tables]
     shown = (packaged or evidence()).replaced(spreads(timed), tables={one.name for one in timed})
     runs = [run for table in timed for run in table.rows if run.campaign]

@@ -1,9 +1,9 @@
 """How good predictions are: the errors of one table in a few numbers.
 
 Error is predicted / measured - 1, MAPE the mean of its absolute value, bias its mean (all
-fractions). The naive predictor assumes one constant hardware-FLOP utilisation (recomputation
-counted). This constant is fitted, by least absolute relative error, to the very table on which the
-predictor is judged.
+fractions). The naive predictor assumes one constant utilisation of the hardware's FLOP/s
+(recomputation counts as work). This constant is fitted, by least absolute relative error, to the
+very table on which the predictor is judged.
 
 Regret is the cost of choosing a layout by prediction: (measured time of the chosen layout / the
 best measured time of the job's layouts) - 1.
@@ -20,7 +20,7 @@ from sim.config.grouped import grouped
 
 
 def of_group(measured: Sequence[float], ranking: Sequence[float]) -> float:
-    """Return the regret of the layout that is ranked first; the mean regret of layouts that tie.
+    """Return the regret of the layout that is ranked first; the mean regret if several tie.
 
     >>> of_group([2.0, 1.0, 1.5], [10.0, 20.0, 30.0]), of_group([2.0, 1.0], [1.0, 1.0])
     (1.0, 0.5)
@@ -29,7 +29,7 @@ def of_group(measured: Sequence[float], ranking: Sequence[float]) -> float:
     return float(np.mean(first)) / min(measured) - 1.0
 
 
-RANKED = 20  # fewest rows of a table whose ranks are judged
+RANKED = 20  # a table needs at least so many rows for a verdict on their order
 # The range in which each figure should be.
 BARS = {
     "bias": (-0.05, 0.05),
@@ -120,7 +120,7 @@ def _jobs(runs: Sequence[ValidatedRun]) -> Iterator[list[tuple[float, float]]]:
 
 
 def _repeats(runs: Sequence[ValidatedRun]) -> dict[str, Any]:
-    """Return how far runs of one job and layout are from each other, which is noise in the errors.
+    """Return how far apart runs of one job and layout are; this distance is noise in the errors.
 
     `noise` is the pooled standard deviation of log(measured) within such groups; `repeated` is the
     number of groups. `apart` is the median of (largest / smallest - 1) in a group.

@@ -150,7 +150,7 @@ def validate_figures(
     *tables: Path, settings: Settings = (), at_most: int | None = None
 ) -> FigureValidation:
     """Play every row of tables, or the first `at_most` rows of each, with settings. Raises
-    `InputError` for a table that no kind reads itself, or where no row can be played."""
+    `InputError` for a table that no kind reads itself, and if no row can be played."""
     rows = [(path.stem, row) for path in tables for row in list(_rows(path))[:at_most]]
     known: dict[str, Any] = {}
     runs = [run for table, row in counted(rows, total=len(rows), unit="row")
@@ -164,9 +164,7 @@ def validate_figures(
 def _rows(path: Path) -> Iterator[Any]:
     folder = owner(path)
     if folder is None:
-        raise InputError(
-            str(path), "has columns that no kind of jobs reads", "name its rows' columns"
-        )
+        raise InputError(str(path), "has columns that no kind of jobs reads", "rename its columns")
     records = list(csv.DictReader(StringIO(reads.text(path))))
     if not records:
         raise InputError(str(path), "has no rows", "name a CSV of measured runs")

@@ -25,12 +25,12 @@ from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings, settings_of
 
 _ROWS_OF_PRODUCT = ((64, "m to 64"), (256, "m to 256"), (1024, "m to 1024"))
-_SMALL = 2.0**20  # bytes
+_SMALL = 2.0**20  # bytes that part small collectives from large ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartRun:
-    """A measured part and its prediction (s); its error is counted in the class `group`."""
+    """A measured part and its prediction (s). Errors are summarised by `group`."""
 
     group: str
     part: str
@@ -81,10 +81,10 @@ def validate_kernels(
     precision: str = "fp16",
     held: bool = False,
 ) -> PartValidation:
-    """Compare the kernels of tables (`kernel_tables` has their columns) with a device's file and
-    its profile. `only` selects rows; rows that state no precision have `precision`. Products run at
-    the full clock, as in a burst, unless they ran for minutes (`held`). Attention is the newest
-    generation in the device's file. Raises `InputError`."""
+    """Compare the kernels of tables (`kernel_tables` has their columns) with predictions from a
+    device's file and its profile. `only` selects rows; rows that state no precision have
+    `precision`. Products run at the full clock, as in a burst, unless they ran for minutes
+    (`held`). Attention runs by the newest kernels in the device's file. Raises `InputError`."""
     on = devices.load(device)
     on = on if held else on.in_bursts()
     timed = [row for table in tables for row in timed_rows(Path(table), only or {}, {}, precision)]
@@ -157,8 +157,8 @@ def validate_collectives(
     only: Mapping[str, str] | None = None,
     settings: Settings = (),
 ) -> PartValidation:
-    """Compare the collectives of tables and logs (nccl-tests, profiler traces) with a topology.
-    `only` selects rows of tables. Raises `InputError`, also for a group that does not fit."""
+    """Compare the collectives of tables and logs (nccl-tests, profiler traces) with predictions for
+    a topology. `only` selects rows of tables. Raises `InputError`, also if a group does not fit."""
     changes = settings_of(settings)
     on, _ = placed(topology, changes)
     readings = [r for table in tables for r in any_format.read(Path(table), only or {})]

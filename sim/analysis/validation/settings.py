@@ -60,7 +60,7 @@ def check(
         _stack(software, own, software)
         taken |= {f"stack.{key}" for key in own}
     if all_used and (unused := [key for key in settings if key not in taken]):
-        fault = f"no file of these rows has the table of {unused[0]!r}"
+        fault = f"no file that these rows name has the table of {unused[0]!r}"
         raise InputError("--set", fault, "`sim show NAME` shows what a file has")
 
 

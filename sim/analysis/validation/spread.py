@@ -22,8 +22,8 @@ from sim.uncertainty.evidence import Campaign, Spread
 _HEAD = """\
 # How far measured step times are from predicted times, by campaign: written by
 # `sim validate TABLES --spread FILE`, read by sim.uncertainty.evidence. `location` and `scale` are
-# those of log(measured / predicted) by Student's t with four degrees of freedom. `apart` is the
-# scale of its distance from the median over layouts of one job, for so many `layouts`.
+# those of a Student's t with four degrees of freedom, fitted to log(measured / predicted). `apart`
+# is the scale of the distances from the median of a job's layouts, and `layouts` their number.
 
 spreads = [
 {spreads}

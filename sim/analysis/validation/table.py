@@ -62,14 +62,14 @@ def cluster_of(
 
 
 def _measured(state: Topology, gpus: int) -> MeasuredBandwidth:
-    """Return the all-reduce that was measured in a state with the nearest number of devices."""
+    """Return the state's measured all-reduce of the number of devices nearest to `gpus`."""
     known = (
         *(state.network.measured if state.network else ()),
         *(state.checks.measured if state.checks else ()),
     )
     reduced = [one for one in known if one.collective == "all_reduce"]
     if not reduced:
-        fault = "is a state of a cluster without a measured all-reduce"
+        fault = "is a state of a cluster, but lists no measured all-reduce"
         raise InputError(state.name, fault, "add one to network.measured or checks.measured")
     return min(reduced, key=lambda one: abs(log(one.gpus / gpus)))
 
@@ -119,7 +119,7 @@ _SCHEDULES: Mapping[str, Mapping[str, Any]] = {
     "zb-2p": {"schedule": "zb-auto", "schedule_memory": 2.0},
     "zb-b": {"schedule": "zb-h1", "interleave": 1},
 }
-# Columns with the keys and values of a plan; a row or a script may have them.
+# Columns whose names and values are those of a plan; a row or a script may have them.
 _OPTIONAL = ("context", "moments", "tp_comm_overlap")
 _ONE_IF_EMPTY = ("cp", "ep", "interleave")
 _SHARDED = ("zero_group", "fsdp_group")  # ranks among which ZeRO shards
@@ -140,7 +140,8 @@ _RECIPES = {
 }
 
 
-# Software without a stack, by a word of its name: a stack whose code or compiler it shares.
+# For software without a stack of its own, by a word of its name: a stack that shares its code or
+# compiler.
 _LINEAGE = {
     "paxml": "maxtext",  # GSPMD on XLA, as are T5X and Alpa (google/paxml, README)
     "t5x": "maxtext",

@@ -75,7 +75,7 @@ def test_a_full_disk_is_one_error_and_the_store_stays_readable(path: Path) -> No
                 "PRAGMA application_id = 1397312817",
                 "PRAGMA user_version = 99",
             ],
-            "is of format 99",
+            "has format 99",
         ),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_setting_of_a_table_that_a_file_has_not_says_nothing_there():
         ("nework.bandwidth", "did you mean 'network'"),
         ("model.seq", "rows take no key"),
         ("stack", "rows take no key"),
-        ("stack.fusionn.norm", "no file of these rows has the table"),
+        ("stack.fusionn.norm", "no file that these rows name has the table"),
         ("stack.fusion.normm", "unknown key 'normm'"),
         ("device.smss", "unknown key 'smss'"),
     ],
