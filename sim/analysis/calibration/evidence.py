@@ -1,8 +1,8 @@
-"""What do traces of PyTorch's profiler say of a device: times of kernels, the host and collectives?
+"""Which times of kernels, host calls and collectives do traces of PyTorch's profiler contain?
 
-In traces of several ranks, a collective takes as long as on the rank where it is shortest. All
-other ranks came before the last rank, and waited for it. In the trace of a single rank, a
-collective includes that rank's wait.
+If several ranks are traced, the time of a collective is the shortest time among the ranks. The
+other ranks arrive earlier, and their times include a wait for the last rank. If one rank is traced,
+the time of a collective includes this rank's wait.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ _INFLATING = {"with_stack": "stacks", "record_shapes": "shapes", "profile_memory
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A trace that was read: its file, the driver's name of its device, and its software, if known.
-    `recorded` names further records of its profiler (stacks, shapes ...), which slow the host."""
+    `recorded` lists what else the profiler recorded (stacks, shapes ...), which slows the host."""
 
     file: str
     device: str
@@ -47,8 +47,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Medians of kernels (with their numbers of calls), of the host by operator, and of
-    collectives."""
+    """Median times of kernels (each with its number of calls), of the host for each operator, and
+    of collectives."""
 
     sources: tuple[Source, ...]
     kernels: tuple[tuple[Measurement, int], ...]
@@ -57,8 +57,8 @@ class Evidence:
 
 
 def evidence_of(paths: Sequence[Path], device: str) -> Evidence:
-    """Return the evidence of the traces of a job's ranks on a device. Raises `InputError`, also for
-    a trace of another device."""
+    """Read the traces of a job's ranks on a device. Raises `InputError`, also if a trace was
+    recorded on another device."""
     sources, calls, samples = [], [], []
     times: defaultdict[Kernel, list[float]] = defaultdict(list)
     for path in paths:
@@ -71,7 +71,7 @@ def evidence_of(paths: Sequence[Path], device: str) -> Evidence:
         samples.append({k: v for k, v in samples_of(trace).items() if k[0][1] in KINDS})
     host = traced(chain.from_iterable(calls))
     if not times and not host and not any(samples):
-        fault = "hold neither kernels with their sizes nor collectives nor operators that launch"
+        fault = "has no kernels with their sizes, no collectives and no operators with launches"
         raise InputError(str(paths[0]), fault, "record with record_shapes=True")
     ranks = f" of {len(paths)} ranks" if len(paths) > 1 else ""
     kernels = ((_measured(kernel, each), len(each)) for kernel, each in times.items())
@@ -107,8 +107,8 @@ def _measured(kernel: Kernel, seconds: Sequence[float]) -> Measurement:
 
 
 def _collectives(ranks: Sequence[Mapping[Key, list[float]]], source: str) -> list[OperationTime]:
-    """Return the time of each collective by size and group. A call lasts as long as on the rank
-    with the shortest time; the collective's time is the median over calls."""
+    """Return the time of each collective by size and group. The time of a call is the shortest
+    among the ranks; the time of a collective is the median over its calls."""
     keys = dict.fromkeys(key for rank in ranks for key in rank)
     found = []
     for key in keys:
@@ -126,7 +126,7 @@ def _source(path: Path, trace: Mapping[str, Any], device: str) -> Source:
     refuse_of_other(path, trace["traceEvents"], generation)
     known = nearest_device.nearest(name, 0.0)
     if known and devices.load(known).generation != generation:
-        fault = f"is of {name!r}, but --as names a {generation!r}"
+        fault = f"was recorded on {name!r}, but --as names a device of generation {generation!r}"
         raise InputError(str(path), fault, f"write --as {known}")
     recorded = (said for key, said in _INFLATING.items() if trace.get(key))
     return Source(file=path.name, device=name, software=_software(trace), recorded=tuple(recorded))

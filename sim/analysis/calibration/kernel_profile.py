@@ -36,8 +36,8 @@ def device_file(device: str) -> str:
     name, memory = torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
     nearest = nearest_device.nearest(name, float(memory))
     if nearest is None:
-        fault = f"no file in topologies/devices is of {name!r}"
-        raise InputError("--as", fault, "write a file (CONTRIBUTING.md), or name a device: --as")
+        fault = f"no file in topologies/devices describes {name!r}"
+        raise InputError("--as", fault, "write a file (CONTRIBUTING.md), or name one: --as NAME")
     return nearest
 
 
@@ -55,8 +55,8 @@ def calibrate(
     minutes: float = inf,
     note: Callable[[str], None] = lambda message: None,
 ) -> Profile | None:
-    """Time a suite and write its profile to `out`. Returns None on ranks that do not report, and if
-    the `minutes` were over before the last kernel.
+    """Time a suite and write its profile to `out`. Returns None on all ranks but rank 0, and if the
+    `minutes` were over before the last kernel.
 
     Measurements are kept in `part_of(out)` until the profile is written, and a second call resumes
     from them. `name` is the device's file; for a GPU it is found from the driver's name of the GPU.

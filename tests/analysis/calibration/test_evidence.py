@@ -108,7 +108,8 @@ def test_a_trace_of_another_generation_is_refused(imported: tuple[Path, str]) ->
     words = ["calibrate", "import", str(trace), "--as", "mi300x", "--out", str(out)]
     result = CliRunner().invoke(main, words)
     assert (result.exit_code, out.exists()) == (2, False)
-    fault = "is of 'NVIDIA H100 80GB HBM3', but --as names a 'cdna3'; write --as h100"
+    recorded = "was recorded on 'NVIDIA H100 80GB HBM3'"
+    fault = f"{recorded}, but --as names a device of generation 'cdna3'; write --as h100"
     assert fault in result.stderr
 
 

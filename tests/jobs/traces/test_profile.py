@@ -125,5 +125,5 @@ def test_the_trace_of_a_cpu_is_no_profile_of_a_gpu(tmp_path: Path, gpu: bool, na
     words = ["calibrate", "import", str(path), "--as", name, "--out", str(tmp_path / "mine.toml")]
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2
-    assert "kernels of a device, but --as names a " in result.stderr
+    assert "kernels of a GPU, but --as names a " in result.stderr
     assert not (tmp_path / "mine.toml").exists()

@@ -9,7 +9,7 @@ from sim.analysis.calibration.fitting.measured_collectives import MeasuredCollec
 from sim.config.optional import needed
 from sim.scenario.settings import changed
 
-FREE = 60.0  # a bound for logarithms of constants, which none reaches
+FREE = 60.0  # the bound of a constant's logarithm that leaves the constant free
 
 
 def minimised(
@@ -23,8 +23,9 @@ def minimised(
 ) -> Sequence[float]:
     """Return the logarithms that minimise the soft-L1 loss of `errors`, whose scale is `scale`.
 
-    A constant that is a factor of e away from `start` adds an error of `pull`. So a constant that
-    the measurements do not determine stays at its start. Raises `InputError` if scipy is missing.
+    `start` and `ceilings` are logarithms, too. A constant that is a factor of e away from its start
+    adds an error of `pull`. So a constant that the measurements do not determine stays at its
+    start. Raises `InputError` if scipy is missing.
     """
     least_squares = needed("scipy.optimize", "fitting", "calibrate").least_squares
 
@@ -46,7 +47,7 @@ def minimised(
 Tree = dict[str, Any]  # constants as nested tables, in SI
 Predict = Callable[[MeasuredCollective], float]  # seconds
 
-LARGE = 64 * 1024  # bytes; training sends larger messages, so smaller messages have half the weight
+LARGE = 64 * 1024  # bytes; training sends larger messages, so up to this size errors are halved
 PULL = 0.03  # error of the logarithm, added if a constant is a factor of e away from its start
 
 
@@ -56,10 +57,10 @@ def best(
     collectives: Sequence[MeasuredCollective],
     predictor: Callable[[Tree], Predict],
 ) -> Tree:
-    """Return the constants; the constants at the dotted `paths` are fitted to collectives.
+    """Return all constants, after fitting the constants at the dotted `paths` to collectives.
 
     The fit minimises the soft-L1 loss of log(predicted / measured) over the logarithms of the
-    constants. A weak pull towards their start keeps constants that no measurement determines.
+    constants. If no measurement determines a constant, a weak pull keeps it at its start.
     """
 
     def with_values(logs: Iterable[float]) -> Tree:

@@ -1,5 +1,5 @@
 """The profile of a device: rates fitted to measured kernels, and the errors on kernels kept out of
-the fit. Host seconds of operators come from host seconds of calls, measured or found in traces."""
+the fit. The host's seconds of operators are derived from its timed calls or from traces."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -19,8 +19,8 @@ from sim.model.kernels import Attention, Gemm, Kernel
 
 
 def model_of(document: dict[str, Any], profile: Profile) -> Callable[[Kernel], float]:
-    """Return kernel times by the device's rates, which a profile refines. The profile's measured
-    times are not used."""
+    """Return a function that computes kernel times from the device's rates, which the profile
+    refines. The profile's measured times are not used."""
     device = _device(rated(document, profile))
     return lambda kernel: kernel_time(kernel, device, (kernel.name, *device.attention))
 
@@ -30,7 +30,7 @@ def _device(document: dict[str, Any]) -> Device:
 
 
 def fitted_rates(document: dict[str, Any], measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Return the `[rates]` of a profile: a device's constants as the measurements show them.
+    """Return the `[rates]` of a profile: the constants of a device that fit the measurements.
 
     The peak of a CPU is the fastest measured product, since there is no data sheet for it.
     """
@@ -93,7 +93,7 @@ def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str
 
 
 def _attention_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Return, by generation of fused attention, the shares of the peak that its kernels reach."""
+    """Return the shares of the peak that kernels of each generation of fused attention reach."""
     groups = grouped(
         (kernel.name, (kernel, own.seconds))
         for own in measurements
@@ -103,7 +103,7 @@ def _attention_rates(device: Device, measurements: Sequence[Measurement]) -> dic
     return {generation: tables for generation, tables in rates.items() if len(tables) == 2}
 
 
-_FIRST = AttentionRates(forward={128: 0.4}, backward={128: 0.3})  # if the file has no rates
+_FIRST = AttentionRates(forward={128: 0.4}, backward={128: 0.3})  # if the device's file has none
 
 
 def _shares(

@@ -1,4 +1,4 @@
-"""Fitting a fabric: constants of the models of gloo or NCCL, from readings of their collectives.
+"""Fit the constants of the models of gloo and NCCL to the measured times of their collectives.
 
 Every other size of each kind of call and group is fitted. The sizes between them are kept out, and
 show how good the fit is. Readings of several groups at once are not fitted, since the simulator
@@ -29,12 +29,12 @@ from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 from sim.jobs.traces.operation_times import OperationTime
 
-_LEAST = 4  # a kind of call is fitted if so many sizes were measured
+_LEAST = 4  # how many sizes of a kind of call must be measured before the kind is fitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricFit:
-    """Fitted constants as nested tables in SI units, their dotted paths, and errors on readings."""
+    """Fitted constants as nested tables in SI units, their dotted paths, and errors of the fit."""
 
     constants: Tree
     paths: tuple[str, ...]
@@ -48,12 +48,12 @@ def fitted(
     collectives = from_readings(readings, interconnect or NO_WIRES)
     rows = [collective.table for collective in collectives]
     if max(map(rows.count, rows), default=0) < _LEAST:
-        fault = f"no collective of at least {_LEAST} sizes among several ranks"
+        fault = f"no collective among several ranks was measured at {_LEAST} sizes"
         raise InputError("readings", fault, "measure more")
     if backend == "gloo":
         return _gloo(collectives)
     if interconnect is None:
-        fault = "NCCL's constants belong to a kind of GPU and of network"
+        fault = "NCCL's constants differ between GPUs and between networks"
         raise InputError("fitting", fault, "name the cluster that was measured: --topology NAME")
     return _nccl(collectives, interconnect)
 

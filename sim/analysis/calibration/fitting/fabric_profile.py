@@ -1,4 +1,4 @@
-"""The profile of a fabric: `sim calibrate collectives` fits the readings and writes it."""
+"""The profile of a fabric, which `sim calibrate collectives` fits to measured collectives."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -48,7 +48,7 @@ def profiled(
     """Fit the readings, and write the profile to `out` with its readings beside it.
 
     `topology` is the cluster that was measured. If ranks shared a device (`origin` says so),
-    nothing is fitted, because the times say nothing of a fabric. Raises `InputError` if the
+    nothing is fitted, because the times depend on no fabric. Raises `InputError` if the
     readings cannot be fitted or the files cannot be written.
     """
     fit: FabricFit | None = None
@@ -73,7 +73,7 @@ def profiled(
 
 
 def measured(name: str) -> list[MeasuredCollective]:
-    """Return the collectives that a profile was fitted to and judged by. Raises `InputError`."""
+    """Return the measured collectives to which a profile was fitted. Raises `InputError`."""
     profile, path = find(name), catalog.find(FOLDER, name)
     assert profile is not None, f"{name} is the profile of a fabric"
     readings = read_readings(path.parent / profile.measurements)
@@ -108,7 +108,7 @@ def fabric_of(topology: str) -> Interconnect:
 
 
 def written(path: str, value: float) -> str | float:
-    """Return a constant as its file keeps it: with a unit, unless it is a fraction.
+    """Return a constant as the profile's file writes it: with a unit, unless it is a fraction.
 
     >>> written("node.hopper.hop.ll", 6.7e-7), written("node.hopper.keeps.ll", 0.25)
     ('0.67 us', 0.25)

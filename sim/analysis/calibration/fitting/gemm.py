@@ -11,8 +11,8 @@ from sim.hardware.kernels.measurements import Measurement
 from sim.hardware.kernels.rates import GemmRates, gemm_time
 from sim.model.kernels import Gemm
 
-# The fields of `GemmRates` that are fitted where the device has them, with their largest
-# logarithm; `floor` is known from empty kernels.
+# The fields of `GemmRates` that are fitted if the device has them, each with the largest
+# logarithm that it may take. `floor` is measured with empty kernels.
 FITTED = {
     "half_tile": FREE,
     "quarter_tile": FREE,
@@ -21,7 +21,7 @@ FITTED = {
     "persistent": 0.0,
     "bandwidth": 0.0,
 }
-MOST = 1.2  # the largest share of the peak; `Shares` takes no larger share
+MOST = 1.2  # the largest share of the peak that `Shares` accepts
 PULL = 0.1  # error of the logarithm, added if a constant is a factor of e away from its start
 
 
@@ -34,7 +34,8 @@ def fitted(
 ) -> GemmRates:
     """Return the rates that minimise the soft-L1 loss of log(predicted / measured) over `products`.
 
-    All products have the same `precision`. In `full`, only this precision's share is fitted.
+    All products have the same `precision`. `GemmRates.full` has a share of the peak for each
+    precision; only this precision's share is fitted. With `only_full`, nothing else is fitted.
     """
     keys = [] if only_full else [key for key in FITTED if getattr(device.gemm, key)]
 

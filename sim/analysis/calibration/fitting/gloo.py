@@ -25,8 +25,8 @@ def paths(kind: str) -> list[str]:
 
 
 def fitted_pace(constants: Tree, kind: str, collectives: Sequence[MeasuredCollective]) -> Tree:
-    """Return the pace of a kind: the best of several fits, each from another first guess. Every
-    other size is fitted."""
+    """Return the `HostRates` of a kind of collective as a table: the best of several fits with
+    different first guesses. Every other size is fitted."""
     shown = alternate(collectives, 0)
     fits = [
         best({**constants, "pace": {kind: guess}}, paths(kind), shown, predictor)
@@ -37,8 +37,8 @@ def fitted_pace(constants: Tree, kind: str, collectives: Sequence[MeasuredCollec
 
 
 def _guesses(shown: Sequence[MeasuredCollective]) -> Iterator[Tree]:
-    """Yield first guesses. The shortest time is taken as the time of a message, and the largest
-    size shows the rate. The size of the cache is varied."""
+    """Yield first guesses. The time of a message is the time at the smallest size. The rate is
+    bytes / time at the largest size. The guesses differ in the size of the cache."""
     by_size = sorted(shown, key=lambda collective: collective.size)
     smallest, largest = by_size[0], by_size[-1]
     rate = largest.size / largest.time
@@ -58,18 +58,18 @@ def predictor(constants: Tree) -> Predict:
 
 
 def fitted(machine: Machine, ranks: int, transfers: Transfers) -> Machine:
-    """Return the machine with gloo's cost of a message and the network's bandwidth as measured.
+    """Return the machine with the measured cost of a gloo message and the measured bandwidth.
 
-    `transfers` are (bytes, seconds) of all-reduces over n = `ranks` ranks. The shortest time gives
-    the cost of a message: a ring's reduce-scatter and all-gather take one message each. The slope
-    from the second largest to the largest size gives the bandwidth: an all-reduce of S bytes puts 2
-    (n - 1) / n S bytes on a link.
+    `transfers` are (bytes, seconds) of all-reduces over n = `ranks` ranks. The time at the smallest
+    size is twice the cost of a message: a ring's reduce-scatter and all-gather take a message each.
+    The slope from the second largest to the largest size gives the bandwidth, since an all-reduce
+    of S bytes puts 2 (n - 1) / n S bytes on a link.
     """
     library = backend.load("gloo")
     network = machine.topology.network
     assert isinstance(library, Gloo)
     if network is None:
-        raise InputError("topology", "ranks without a network", "use topology = 'cpu-2'")
+        raise InputError("topology", "has no network for the ranks", "use topology = 'cpu-2'")
     message, bandwidth = constants(ranks, transfers)
     topology = replace(
         machine.topology, network=replace(network, bandwidth=bandwidth / network.efficiency)

@@ -1,25 +1,25 @@
 """Kernels that others measured. They come from traces of PyTorch's profiler (`.json`, `.json.gz`),
 which give products, and from tables with a row for each kernel. The columns of tables:
 
-    m, n, k                 a product of (m, k) by (k, n), with its groups or batch (1 if missing)
+    m, n, k                 a product of (m, k) by (k, n); `batch` or `groups` counts equal products
     isl, num_heads, head_dim, num_key_value_heads, batch_size, window_size
-                            fused attention of whole sequences, causal if kv heads are stated; with
-                            a step above 0, attention of one query to isl + step cached tokens
+                            fused attention of whole sequences, causal if kv heads are stated; if
+                            `step` is above 0, attention of one query to isl + step cached tokens
     num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size, moe_ep_size
-                            gated experts of one rank, which all tokens use alike
-    op                      of any other row: the kind of a memory-bound kernel ...
-    bytes, min_bytes        ... and the bytes that it reads and writes; rows without are left out
+                            gated experts of one rank; the tokens are spread evenly over experts
+    op                      in all other rows, the kind of a memory-bound kernel
+    bytes, min_bytes        the bytes that this kernel reads and writes; a row needs either column
     precision, gemm_dtype, moe_dtype, kv_cache_dtype, attn_dtype
                             the first filled column is the row's precision
     seconds, median_ms, time_ms, latency_ms, time_us, median_us
                             the first filled column is the row's time
 
-Times of rows with framework `trtllm` include kernels that run before: for products in eight and
-four bits, the quantisation of the input; for causal attention, the rotation and caching of keys.
+If the column `framework` says `trtllm`, a row's time includes kernels that run before the row's
+kernel. These kernels quantise the input of products in eight and four bits; for causal attention,
+they rotate queries and keys and write keys and values into the cache.
 The CSV of a profile is such a table (`sim.hardware.kernels.measurements`), and so is the table that
 `sim calibrate import` makes of traces. If several rows have the same kernel, the median of their
-times counts. As in `kernel_suite`, some products, and some sizes of each memory-bound kind, are
-kept out of the fit.
+times counts. As in `kernel_suite`, some kernels are kept out of the fit.
 """
 
 from collections import defaultdict
@@ -89,7 +89,7 @@ def refuse_of_other(path: Path, events: Iterable[Event], generation: str) -> Non
     """Raise `InputError` if a trace of a CPU is given for a GPU, or a trace of a GPU for a CPU."""
     on_cpu = not any(event.get("cat") == "kernel" for event in events)
     if on_cpu != (generation == "cpu"):
-        fault = f"has {'no ' * on_cpu}kernels of a device, but --as names a {generation!r}"
+        fault = f"has {'no ' * on_cpu}kernels of a GPU, but --as names a {generation!r} device"
         raise InputError(str(path), fault, "name the device on which the trace was recorded")
 
 
@@ -129,15 +129,15 @@ def timed_rows(
 
 def _alone(row: TimedRow) -> tuple[Kernel, float]:
     if row.before:
-        fault = f"its time holds other kernels, too ({row.before[0].name})"
+        fault = f"the row's time includes other kernels, too ({row.before[0].name})"
         raise InputError(row.where, fault, "choose other rows (--rows)")
     return row.kernel, row.seconds
 
 
-# Before a product in few bits, TensorRT-LLM quantises the input: bytes per element, launches, and
-# elements of a row for each wait for memory. Before attention, it rotates queries and caches keys:
-# bytes per element of both, and launches. Fitted with products and attention of five devices
-# (docs/kernels.md).
+# Kernels that TensorRT-LLM runs before others, fitted on five devices (docs/kernels.md). _QUANTISED
+# is for inputs of products: bytes moved per element, launches, and elements of a row per wait for
+# memory. Before attention, _TURNED bytes per element of the queries and _CACHED bytes per element
+# of keys and values are moved, in _CALLS launches.
 _QUANTISED = {"fp8": (6.5, 5, 0), "fp4": (4.4, 3, 200)}
 _TURNED, _CACHED, _CALLS = 9.0, 2.8, 7
 
@@ -167,7 +167,7 @@ def _kernel(row: Row, kinds: Mapping[str, str], precision: str) -> Kernel | None
     if moved is None:
         return None
     if "op" not in row.cells:
-        raise InputError(row.where, "says neither m, n, k nor op", "take a table with either")
+        raise InputError(row.where, "has neither m, n, k nor op", "take a table with either")
     name = row.cells["op"]
     return MemoryBound(name=kinds.get(name, name), bytes=moved)
 
@@ -199,7 +199,7 @@ def _experts(row: Row, precision: str) -> tuple[Kernel, ...]:
     they reach this number of experts: experts x (1 - (1 - topk / experts)^tokens)."""
     if row.cells.get("distribution", "balanced") != "balanced":
         fault = "does not say how many tokens each expert has"
-        raise InputError(row.where, fault, "choose rows: --only distribution=balanced")
+        raise InputError(row.where, fault, "choose the rows with distribution=balanced")
     names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts")
     tokens, hidden, width, choices, experts = (number(row, (name,)) or 1 for name in names)
     tp, ep = (number(row, (name,)) or 1 for name in ("moe_tp_size", "moe_ep_size"))

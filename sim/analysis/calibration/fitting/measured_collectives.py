@@ -9,7 +9,7 @@ from sim.config.dataclass import dataclass
 from sim.config.grouped import grouped
 from sim.jobs.traces.operation_times import OperationTime
 
-# For ranks that no wire slows down: all the time of gloo's calls over loopback counts as gloo's.
+# Wires that cost no time, so all the time of a gloo call over loopback counts as gloo's own.
 NO_WIRES = Interconnect(generation="cpu", gpus_per_node=1 << 20, port_bandwidth=1e18)
 
 
@@ -24,11 +24,11 @@ class MeasuredCollective(CollectiveCall):
 def from_readings(
     readings: Iterable[OperationTime], interconnect: Interconnect
 ) -> list[MeasuredCollective]:
-    """Return collectives among several ranks, one group at a time.
+    """Return the collectives of several ranks that were timed in a single group.
 
-    Of several passes over the same collective, the shortest time counts, as with kernels. Other
-    work of the machine can only make a call wait; on shared cores it waits for a time slice of the
-    scheduler (3 ms).
+    If a collective was timed several times, the shortest time counts, as with kernels. Other work
+    of the machine can only lengthen a call. On shared cores, a call may wait for a time slice of
+    the scheduler (3 ms).
     """
     passes = grouped(
         ((own.operation, own.ranks, own.nodes, own.bytes), own.seconds)
@@ -72,10 +72,10 @@ def alternate(collectives: Sequence[MeasuredCollective], first: int) -> list[Mea
 
 
 def jitter(readings: Iterable[OperationTime]) -> str:
-    """Return the `[jitter]` table for iterations that were timed one by one; empty without them.
+    """Return a `[jitter]` table from readings with several samples; empty if there are none.
 
-    The sigma of a lognormal distribution comes from the variances of all readings. Each is weighted
-    with the number of its samples less one.
+    The square of the lognormal's sigma is the mean of the readings' variances, each weighted by its
+    number of samples minus one.
 
     >>> reading = OperationTime(operation="broadcast", seconds=1e-5, ranks=2, samples=5, sigma=0.02)
     >>> print(jitter([reading, reading]))

@@ -23,7 +23,7 @@ from sim.config.dataclass import dataclass
 class FitStep:
     """Constants that are fitted together: the keys `of_node` in the table of the node type `node`,
     and the keys `of_network` in the table of each of `networks`. They are fitted to calls of
-    `tables` that are `above` a size (bytes) and up to `most`."""
+    `tables` with more than `above` and at most `most` bytes."""
 
     tables: tuple[str, ...]
     node: str = ""
@@ -48,7 +48,7 @@ def fitted(
     constants: Tree, collectives: Sequence[MeasuredCollective], steps: Iterable[FitStep]
 ) -> Tree:
     """Return the constants after all steps. Each step is fitted to every second message size of its
-    tables; the other sizes remain for the test."""
+    tables; the other sizes test the fit."""
     for step in steps:
         shown = [
             collective

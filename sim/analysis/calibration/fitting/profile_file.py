@@ -1,4 +1,4 @@
-"""Writing a device's profile: a TOML file, with the measurements in CSVs beside it."""
+"""Write a device's profile: a TOML file, with the measurements in CSVs beside it."""
 
 import csv
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Timing a call: on the host's clock if it blocks, by device events if it returns early."""
+"""Time a call: on the host's clock if the call blocks, by device events if it returns early."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 Call = Callable[[], Any]
 
 LEAST, MOST = 5, 50  # repetitions
-BUDGET = 0.03  # seconds for the repetitions of one kernel beyond the `LEAST`
+BUDGET = 0.03  # seconds after which a kernel is not repeated again, once it ran `LEAST` times
 UNSTEADY, TRIES = 0.2, 3  # a timing with a larger spread is repeated, up to 3 timings in all
 
 
@@ -64,7 +64,7 @@ class EventClock:
         return summary(self._seconds_per_call(calls, repeats, in_a_row))
 
     def _seconds_per_call(self, calls: Sequence[Call], repeats: int, in_a_row: int) -> list[float]:
-        """Return the mean seconds of `in_a_row` calls, for each repetition."""
+        """Return the mean seconds of a call in each repetition, which makes `in_a_row` calls."""
         import torch
 
         events: Any = [

@@ -97,10 +97,10 @@ def _neighbours(ranks: int, size: int) -> list[Group]:
 
 
 def shuffled(cases: Sequence[CollectiveCase], passes: int) -> list[CollectiveCase]:
-    """Return all cases once per pass, each pass in an order of its own, equal on all ranks.
+    """Return all cases `passes` times, each time in another order, which is equal on all ranks.
 
-    If a machine is slow for a while, it then spoils some sizes in one pass, but no size in all
-    passes.
+    If the machine is slow for a while, this spoils one time of some sizes, but not all times of
+    a size.
     """
     orders = [list(cases) for _ in range(passes)]
     for seed, order in enumerate(orders):

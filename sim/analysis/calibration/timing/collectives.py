@@ -1,8 +1,8 @@
 """Times of collectives among ranks of this machine, or among the ranks that torchrun has started.
 
-All ranks leave a barrier and call the collective. Processes of one machine share a clock, and a
-repetition lasts from the last start to the last end. Clocks of several machines differ, and a
-repetition lasts as long as the slowest rank's call.
+All ranks leave a barrier and call the collective. On one machine the processes share a clock, and a
+repetition lasts from the last start to the last end. The clocks of several machines differ; there,
+a repetition lasts as long as the slowest rank's call.
 """
 
 import os
@@ -25,7 +25,7 @@ from sim.jobs.traces import operation_times
 from sim.jobs.traces.operation_times import OperationTime
 
 _LEAST, _MOST = 3, 500  # repetitions
-_BUDGET = 0.06  # seconds of a case, each time that all cases are timed; repetitions count as calls
+_BUDGET = 0.06  # seconds for the repetitions of a case, if each were a single call
 _IN_A_ROW = 20  # calls in each repetition on a GPU, as in nccl-tests
 
 
@@ -65,8 +65,8 @@ def durations(stamps: Sequence[Sequence[Sequence[float]]], *, one_clock: bool) -
 
 
 def _stamps(call: Call, count: int, device: str) -> list[tuple[float, float]]:
-    """Return the start and end of each repetition. On a GPU, several calls are made in a row, and
-    the end is the start plus their mean time."""
+    """Return the start and end of each repetition. On a GPU, a repetition makes several calls, and
+    ends their mean seconds after its start."""
     import torch
     import torch.distributed as dist
 
@@ -91,7 +91,7 @@ def _nothing() -> None:
 Backend = Literal["gloo", "nccl"]
 Told = TypeVar("Told")
 
-PASSES = {"quick": 3, "full": 8}  # passes over all cases; several, as a machine's speed drifts
+PASSES = {"quick": 3, "full": 8}  # how often each case is timed, since a machine's speed drifts
 _SHARE = 0.25  # share of the free memory that buffers may fill
 
 
@@ -103,13 +103,14 @@ def time_collectives(
     largest: float = inf,
     minutes: float = inf,
 ) -> list[OperationTime] | None:
-    """Time the cases that `table` does not hold yet, append each reading to it, and return all
-    readings. Returns None where the `minutes` were over before the last case.
+    """Time the cases that `table` does not hold yet, append each reading to the table, and return
+    all readings. Returns None if the `minutes` were over before the last case.
 
-    Sizes end where two buffers fill a quarter of the memory, or at `largest` bytes.
+    The two buffers of the largest size fill at most a quarter of the free memory. No size is larger
+    than `largest` bytes.
 
-    Raises `InputError` if torch or a device is missing, or with the error of a rank that died.
-    Readings from before the error stay in the table.
+    Raises `InputError` if torch or a device is missing, or if a rank dies. The table then keeps
+    the readings before the error.
     """
     until = time.monotonic() + 60.0 * minutes
     _check(backend)
@@ -136,7 +137,7 @@ def _run(ranks: int, device: str, *arguments: Any) -> None:
             process_group.run(_on_rank, ranks, *arguments, device=device, threads=1)
         else:
             _alone("nccl" if device == "cuda" else "gloo", *arguments)
-    except RuntimeError as error:  # under torchrun a peer's death raises it
+    except RuntimeError as error:  # raised under torchrun if another rank dies
         rank = f"rank {process_group.own_rank()}"
         raise InputError(rank, process_group.one_line(error), "the times so far are kept") from None
 
@@ -160,7 +161,8 @@ def _check(backend: Backend) -> None:
     import torch.distributed as dist
 
     if not dist.is_available():
-        raise InputError("sim calibrate", "this torch has no torch.distributed", "install another")
+        fault = "this build of torch has no torch.distributed"
+        raise InputError("sim calibrate", fault, "install another build")
     if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
         fault = "there is no CUDA device, or no NCCL in this torch"
         raise InputError("--backend nccl", fault, "use --backend gloo")

@@ -29,8 +29,8 @@ class LayerCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerCall:
-    """A call for a list of parameters with gradients. With `counters`, step counters lie on the
-    host, and operators on them are not counted as the device's."""
+    """A call for a list of parameters with gradients. If `counters` is set, the optimizer keeps its
+    step counters on the host, and operators on these counters are not counted."""
 
     name: str
     make: Callable[[list[Any]], Callable[[], Any]]

@@ -1,16 +1,16 @@
 """Host seconds of calls of torch, and the operators that each call dispatches.
 
-In forward passes, layers of several kinds follow one another, as in a model. A host that repeats
-one call has its code in the cache, and is up to twice as fast.
+Forward passes are timed on rows of several kinds of layers, as in a model. A host that repeats a
+single call would find the code in its cache and be up to twice as fast.
 
-In backward passes, a layer is called many times in a row. The backward pass of a single call is
-subtracted, which removes the start of a pass and leaves the seconds per call. All calls are then
-multiplied by one factor, since backward passes of mixed rows take longer than the sum of their
+A backward pass is timed over many calls of one layer. The time of the backward pass of a single
+call is subtracted, which removes the fixed cost of a pass. The seconds of all calls are then
+multiplied by one factor, since the backward pass of a mixed row takes longer than the sum of its
 calls.
 
 On a GPU, fewer launches are in flight than its queue holds, so the host never waits for the GPU
-while it is timed; it waits between two timings. On a CPU, the operators' own arithmetic, on a few
-dozen numbers, is part of the time.
+while it is timed; it waits between two timings. On a CPU, the time includes the operators' own
+arithmetic on a few dozen numbers.
 """
 
 import time
@@ -43,14 +43,14 @@ LAUNCHES = 200  # the most operators in these calls, with up to 5 kernels each; 
 REPEATS = 15
 ORDERS = 15  # random orders of all layers; each order is cut into rows
 KINDS, LAYERS = 8, 4  # layers of a row, and how often the row repeats them
-_READ = "_local_scalar_dense"  # the operator that reads a number, for which the host waits
+_READ = "_local_scalar_dense"  # the operator that makes the host wait for a number of the device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTime:
-    """A call in a phase: its operators, and the host's `seconds` for it. A call on a list of
-    tensors takes the seconds `each` more for every tensor. `spread` is the interquartile range over
-    the median, `calls` the number of calls that were timed."""
+    """A call in a phase: its operators, and the host's `seconds` for the call. A call on a list of
+    tensors takes `each` further seconds per tensor. `spread` is the interquartile range divided by
+    the median; `calls` is the number of timed calls."""
 
     name: str
     phase: Phase
@@ -93,8 +93,8 @@ def quickest(times: Iterable[HostTime]) -> list[HostTime]:
 def _forward(
     calls: Sequence[LayerCall], device: str
 ) -> tuple[list[HostTime], list[tuple[list[str], float]]]:
-    """Return the time of each call among other calls, and for each row its calls' names with the
-    seconds of its backward pass."""
+    """Return the time of each call among other calls. Also return the names of each row's calls,
+    with the seconds of the row's backward pass."""
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     wholes = []
     for seed in range(ORDERS + 1):
@@ -159,8 +159,8 @@ def _backward(call: LayerCall, device: str) -> HostTime:
 def _passes(
     call: LayerCall, device: str, number: int, watched: Callable[[Call], Any]
 ) -> tuple[Any, Any]:
-    """Return what `watched` finds while `number` layers are called in a row, and while all of them
-    are differentiated. Before, weights have no gradients, as after `zero_grad`."""
+    """Call `number` layers in a row, then differentiate all of them. Return what `watched` reports
+    of both. At the beginning, weights have no gradients, as after `zero_grad`."""
     import torch
 
     made = [call.make() for _ in range(number)]
@@ -182,8 +182,8 @@ def _passes(
 
 
 def _of_optimizer(call: OptimizerCall, others: Sequence[LayerCall], device: str) -> HostTime:
-    """Return seconds as an affine function of the list's length, fitted through two lengths. Before
-    every step, a forward and backward pass of other calls is run."""
+    """Return the seconds of a call as a constant plus `each` per tensor, from lists of two lengths.
+    Before every step, a forward and backward pass of other calls is run."""
     clocked, found = _clocked(wait_of(device)), []
     for length in LISTS:
         step = _made(call, device, length)
@@ -215,8 +215,8 @@ def _made(call: OptimizerCall, device: str, length: int) -> Call:
 
 
 def _clocked(wait: Call) -> Callable[[Call], float]:
-    """Return a function that times the host's part of a call. The device is idle before, and the
-    host does not wait for it."""
+    """Return a function that times the host's part of a call. The device is idle when the call
+    starts, and the time ends when the call returns."""
 
     def seconds(call: Call) -> float:
         wait()

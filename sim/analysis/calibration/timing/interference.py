@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from sim.analysis.calibration.timing.clock import Call
 from sim.hardware.kernels.environment import Beside, Slowdown
 
-LASTING = 0.03  # seconds of kernels that are timed
+LASTING = 0.03  # seconds that the timed kernels take alone
 TRIES = 5
 
 
@@ -25,14 +25,14 @@ class Concurrency(Protocol):
         ...
 
     def beside(self, call: Call, count: int, other: Call, others: int) -> float | None:
-        """Return the seconds of `count` calls beside `others` calls of `other`; None if they end
-        first."""
+        """Return the seconds of `count` calls beside `others` calls of `other`; None if the latter
+        end first."""
         ...
 
 
 def slowdown(concurrency: Concurrency, call: Call, other: Call) -> float | None:
     """Return the seconds of a call beside the other work, divided by its seconds alone. Return None
-    if they do not overlap. Both kinds of work run once before the measurement, to warm up.
+    if the other work always ends too early. Both kinds of work first run alone, to warm up.
     """
     per_call, per_other = (
         min(concurrency.alone(work, 3), concurrency.alone(work, 3)) / 3 for work in (call, other)

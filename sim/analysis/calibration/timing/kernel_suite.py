@@ -1,6 +1,6 @@
 """The kernels that a calibration times: shapes spread evenly over the logarithms of their sizes.
 
-The shapes are general and belong to no particular model. Some are kept out of the fit, to judge it.
+The shapes belong to no particular model. Some shapes are kept out of the fit, and test it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,9 +30,9 @@ class KernelCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteSizes:
-    """The sizes and numbers of a suite's kernels. It has bounds of a product's sizes (`dims`), and
-    of the `flops` and `bytes` of a kernel. It also has the numbers of `products` and `attentions`,
-    and the bytes of memory-bound kernels (`streams`)."""
+    """The sizes and numbers of a suite's kernels. `dims` has the least and the largest size of a
+    product's dimensions; no kernel has more than `flops` and `bytes`. `products` and `attentions`
+    are numbers of kernels; `streams` are the bytes of memory-bound kernels."""
 
     dims: tuple[int, int]
     flops: float
@@ -89,7 +89,7 @@ def kernel_cases(device: str, suite: Suite = "quick", seed: int = 0) -> list[Ker
 def _products(
     sizes: SuiteSizes, precision: Precision, count: int, random: np.random.Generator
 ) -> Iterator[Kernel]:
-    """Yield the three products of linear layers; one shape in eight is a batched product."""
+    """Yield the three products of linear layers; every eighth shape is a batched product."""
     for number in range(count):
         m, n, k = _dims(sizes, 16 if precision == "fp8" else 8, random)
         gemm = Gemm(name="forward", m=m, n=n, k=k, precision=precision)
@@ -112,8 +112,8 @@ def _dims(sizes: SuiteSizes, step: int, random: np.random.Generator) -> tuple[in
 
 
 def _batched(gemm: Gemm, sizes: SuiteSizes, random: np.random.Generator) -> Gemm:
-    """Return a batch of the product, one for each head of a few sequences, as in standard
-    attention."""
+    """Return the product as a batched product. Standard attention has such a product for each head
+    of a few sequences."""
     fits = min(sizes.flops / gemm.flops, sizes.bytes / gemm.bytes)
     batch = max(2, int(2 ** random.uniform(1.0, max(1.1, min(9.0, log2(max(fits, 2.0)))))))
     return replace(gemm, batch=batch)
@@ -131,8 +131,8 @@ def _attentions(
 
 
 def _generations(device: str, attention: Attention, number: int) -> tuple[str, ...]:
-    """Return the generations that support an attention on GPUs:
-    aten/src/ATen/native/transformers/cuda/sdp_utils.cpp."""
+    """Return the generations that can run an attention. Source for GPUs:
+    aten/src/ATen/native/transformers/cuda/sdp_utils.cpp of PyTorch."""
     if device == "cpu":
         return ("cpu",)
     half = ("flash2", "cudnn") if attention.precision in ("fp16", "bf16") else ()
@@ -162,7 +162,7 @@ def _attention(
 
 
 def _keep_out_shapes(kernels: Sequence[Kernel]) -> Iterator[KernelCase]:
-    """Yield the cases of kernels; every fifth of a class and precision is kept out of the fit."""
+    """Yield the kernels' cases; every fifth of a class and precision is kept out of the fit."""
     counts: dict[tuple[str, str], int] = {}
     for kernel in kernels:
         kind = (class_of(kernel), getattr(kernel, "precision", ""))

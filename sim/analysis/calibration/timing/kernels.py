@@ -1,4 +1,4 @@
-"""Timing every kernel of a suite. Each time is stored at once, so a later call resumes."""
+"""Time every kernel of a suite. Each time is stored at once, so that a later call resumes."""
 
 import csv
 import math
@@ -15,7 +15,7 @@ from sim.hardware.kernels.measurements import COLUMNS, HEADING, Measurement, rea
 from sim.model.kernels import Attention, Gemm, Kernel
 
 MOST_INPUTS = 8  # the most sets of inputs that are used in turn
-CACHE = {"cpu": 8e7, "cuda": 2.6e8}  # bytes of all sets of inputs together; no cache holds as many
+CACHE = {"cpu": 8e7, "cuda": 2.6e8}  # bytes of all sets of inputs together: more than a cache
 
 
 def time_kernels(
@@ -34,10 +34,10 @@ def time_kernels(
 
     No kernel is begun when `time.monotonic()` is past `until`.
 
-    With several `passes`, each kernel is timed in every pass, and its shortest time is used, since
-    other work on the machine comes and goes. Some kernels are left out and reported through `note`:
-    they run out of memory, torch cannot execute them here, or their time is not a positive number.
-    Measurements before an interruption are kept. Raises `InputError` if the store cannot be read.
+    Each kernel is timed `passes` times, and its shortest time is used, since other work on the
+    machine comes and goes. A kernel is left out and reported through `note` if it runs out of
+    memory, if torch cannot execute it here, or if its time is not a positive number. Measurements
+    before an interruption are kept. Raises `InputError` if the store cannot be read.
     """
     done: dict[str, list[Measurement]] = {}
     if store is not None and store.exists():
@@ -102,7 +102,8 @@ def _measured(
 
 
 def _empty_cache(device: str) -> None:
-    """Free cached memory: pieces of a size that did not fit are of no use to the next kernel."""
+    """Return torch's cached memory to the device, since the next kernel has tensors of other
+    sizes."""
     if device == "cuda":
         import torch
 

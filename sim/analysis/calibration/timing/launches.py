@@ -1,4 +1,4 @@
-"""Launch costs: the host's seconds, an empty kernel's round trip, a graph's node."""
+"""Launch costs: the host's seconds, an empty kernel's round trip, and a CUDA graph's node."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +56,7 @@ def _round_trip(call: Call, wait: Call) -> float:
 
 
 def _seconds_per_node(replay: Call, wait: Call) -> float:
-    """Return the seconds per node of a graph; they include 1/500 of the round trip of a launch."""
+    """Return the seconds per node of a graph, including 1/500 of the round trip of a launch."""
     replay()
     wait()
     return median(_round_trip(replay, wait) for _ in range(REPEATS)) / LAUNCHES

@@ -81,7 +81,7 @@ def test_nccls_constants_move_to_what_was_measured() -> None:
 
 def test_what_cannot_be_fitted_is_refused() -> None:
     few = list(of_gloo("reduce"))[:3]
-    with pytest.raises(InputError, match="no collective of at least 4 sizes"):
+    with pytest.raises(InputError, match="was measured at 4 sizes"):
         fitted("gloo", few, None)
     with pytest.raises(InputError, match="--topology NAME"):
         fitted("nccl", list(of_gloo("reduce")), None)

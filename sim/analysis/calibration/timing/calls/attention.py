@@ -18,8 +18,8 @@ BACKENDS = {
 
 
 def call(kernel: Attention, device: str) -> Call:
-    """Return a call of torch's scaled_dot_product_attention. The kernel's name says with which
-    backend. If the kernel is a backward pass, only this pass is called."""
+    """Return a call of torch's scaled_dot_product_attention with the backend that the kernel's name
+    selects. If the kernel is a backward pass, only this pass is called."""
     from torch.nn.functional import scaled_dot_product_attention
 
     random = random_tensors(device, kernel.precision)
@@ -39,8 +39,8 @@ def call(kernel: Attention, device: str) -> Call:
 
 
 def _backend(generation: str) -> Callable[[], Any]:
-    """Return a context in which torch uses only that backend; an empty context for unknown
-    names."""
+    """Return a context in which torch uses only the backend of this generation; an empty context
+    for unknown names."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     name = BACKENDS.get(generation)

@@ -8,7 +8,7 @@ from sim.model.kernels import Attention, Gemm, Kernel, Precision
 
 
 def call(kernel: Kernel, device: str) -> Call:
-    """Return one execution of a kernel on its inputs. Raises `InputError` for an unknown kernel."""
+    """Return a call that runs a kernel once. Raises `InputError` for an unknown kernel."""
     if isinstance(kernel, Gemm):
         return _rounded(gemm.call(kernel, device), kernel.precision)
     if isinstance(kernel, Attention):

@@ -9,7 +9,8 @@ from sim.model.kernels import Gemm
 
 
 def call(gemm: Gemm, device: str) -> Call:
-    """Return y = x W' with W (n, k) as `nn.Linear` keeps it, or a product of its backward pass."""
+    """Return a call of y = x W^T, with W (n, k) as in `nn.Linear`, or of a product of its backward
+    pass."""
     import torch
 
     if gemm.precision == "fp8":
@@ -22,7 +23,7 @@ def call(gemm: Gemm, device: str) -> Call:
     match variant(gemm):
         case "dgrad":
             left, right = random(m, k), random(k, n)
-        case "wgrad":  # the description has (inputs, outputs); torch computes its transpose
+        case "wgrad":  # `gemm` describes (inputs, outputs); torch computes the transpose
             left, right = random(k, n).t(), random(k, m)
         case _:
             left, right = random(m, k), random(n, k).t()

@@ -1,8 +1,8 @@
 """The kinds of memory-bound kernels: how many bytes each moves, and its torch call.
 
 Eager torch runs some kinds as several kernels or on views. Kernels that belong together in a step
-are timed together: scale, mask and softmax of the scores; bias, dropout and residual sum. A pass is
-one read or one write of a whole tensor of rows x `WIDTH`.
+are timed together: scale, mask and softmax of the scores; bias, dropout and residual sum. Bytes are
+counted in `passes`: reads and writes of a whole tensor of rows x `WIDTH`.
 """
 
 from collections.abc import Callable
@@ -65,8 +65,8 @@ def _runs(operation: Callable[..., Any] | str, *operands: Operand, **options: An
 
 
 def _gradient(operation: Callable[..., Any] | str, *operands: Operand, **options: Any) -> Make:
-    """Return a function that makes calls of an operation's backward pass, to all of its
-    operands."""
+    """Return a function that makes calls of an operation's backward pass, which computes the
+    gradients of all operands."""
 
     def make(rows: int, width: int, random: Random) -> Call:
         tensors = [operand(rows, width, random) for operand in operands]
@@ -96,8 +96,8 @@ def _rms_norm(x: Any, weight: Any) -> Any:
 
 
 def _gated(x: Any) -> Any:
-    """silu(gate) * up, where one tensor holds both gate and up, in two kernels: five passes. The
-    backward pass makes thirteen, as it also joins the gradients of both."""
+    """silu(gate) * up, where one tensor holds gate and up: two kernels with five reads and writes.
+    The backward pass has thirteen, since it also joins both gradients."""
     from torch.nn.functional import silu
 
     gate, up = x.chunk(2, -1)
@@ -105,20 +105,20 @@ def _gated(x: Any) -> Any:
 
 
 def _masked_softmax(x: Any, mask: Any) -> Any:
-    """Scale, mask and softmax of scores, as `sim.model` counts them without fusion: six passes, and
-    seven backward."""
+    """Scale, mask and softmax of scores, which `sim.model` counts without fusion: six reads and
+    writes, and seven in the backward pass."""
     return (x / 8.0).masked_fill(mask, float("-inf")).softmax(-1)
 
 
 def _dropout_residual(x: Any, y: Any, bias: Any) -> Any:
-    """Bias, dropout and residual sum: seven passes and the mask."""
+    """Bias, dropout and residual sum: seven reads and writes, and the mask."""
     from torch.nn.functional import dropout
 
     return dropout(x + bias, DROPOUT) + y
 
 
 def _rotary(x: Any, cos: Any, sin: Any) -> Any:
-    """x cos + rotate_half(x) sin in five kernels: ten passes."""
+    """x cos + rotate_half(x) sin in five kernels: ten reads and writes."""
     import torch
 
     left, right = x.chunk(2, dim=-1)
@@ -126,7 +126,7 @@ def _rotary(x: Any, cos: Any, sin: Any) -> Any:
 
 
 def _merge_heads(x: Any) -> Any:
-    """(b, heads, s, head) copied into (b, s, hidden): two passes."""
+    """(b, heads, s, head) copied into (b, s, hidden): a read and a write."""
     return x.transpose(1, 2).flatten(2)
 
 
@@ -177,8 +177,8 @@ def _embedding(rows: int, width: int, random: Random) -> Call:
 
 
 def _embedding_gradient(rows: int, width: int, random: Random) -> Call:
-    """The dense gradient of a table of `rows`. The gradients of an eighth as many tokens are added
-    to it, in one pass over the table and three passes over the tokens' gradients."""
+    """The dense gradient of a table with `rows` rows, to which the gradients of rows / 8 tokens are
+    added. The table is written once; the tokens' gradients are read or written three times."""
     import torch
 
     tokens = max(1, rows // 8)
@@ -230,7 +230,7 @@ class MemoryBoundKind:
         return "bf16" if device == "cuda" and not self.fp32 else "fp32"
 
     def row(self, device: str) -> float:
-        """Return the bytes that a row of the tensor counts for."""
+        """Return the bytes that the kernel reads and writes for each row of the tensor."""
         return self.passes * WIDTH * BYTES[self.precision(device)]
 
 
@@ -279,7 +279,7 @@ def kernel(name: str, size: float, device: str) -> MemoryBound:
 
 
 def call(kernel: MemoryBound, device: str) -> Call:
-    """Return one execution of a kernel. Raises `InputError` for a kernel of unknown kind."""
+    """Return a call that runs a kernel once. Raises `InputError` for a kernel of unknown kind."""
     if kernel.name not in KINDS:
         raise InputError("calibration", f"no torch call for {kernel.name!r}", "leave it out")
     kind = KINDS[kernel.name]
