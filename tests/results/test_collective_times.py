@@ -257,7 +257,10 @@ def test_a_trace_has_every_message_and_ends_with_the_last(tmp_path: Path) -> Non
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--late", "3=-1 s"], "no delay"),
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--late", "3=1 GB"], "not in s"),
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--traffic", "node0.nic0=1 s"], "Gb/s"),
-        (["all_reduce", "1 MiB", "dgx-a100-hdr", "--traffic", "node0.nic0=1 Tb/s"], "leave some"),
+        (
+            ["all_reduce", "1 MiB", "dgx-a100-hdr", "--traffic", "node0.nic0=1 Tb/s"],
+            "state less traffic",
+        ),
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--placement", "rand"], "random:SEED"),
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--placement", "0,0"], "twice"),
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--placement", "0,99999"], "no GPU 99999"),
