@@ -1,4 +1,4 @@
-"""Two binary trees whose inner ranks are disjoint, and the rounds in which data pass them.
+"""Two binary trees whose inner ranks are disjoint, and the rounds in which data move along them.
 
 Sanders, Speck and Traeff 2009, section 2."""
 
@@ -91,7 +91,7 @@ RoundSend = tuple[int, ChunkSend]
 def in_both(
     trees: Sequence[Parents], pieces: int, sends: Callable[[Parents, int], Iterator[RoundSend]]
 ) -> list[list[ChunkSend]]:
-    """The rounds of both trees, of (round, send); tree 1 sends the chunks from `pieces` on."""
+    """The rounds of both trees; `sends` yields (round, send). Tree 1 has chunks from `pieces`."""
     rounds: dict[int, list[ChunkSend]] = {}
     for half, tree in enumerate(trees):
         for when, send in sends(tree, half * pieces):

@@ -11,7 +11,7 @@ from functools import cache
 Cables = tuple[tuple[int, ...], ...]
 Cycle = tuple[int, ...]
 
-_STEPS = 10_000  # after which a search stops with the cycles that it has found
+_STEPS = 10_000  # steps of a search; it then stops with the cycles that it has found
 _LARGEST = 256  # vertices; larger graphs are not searched
 
 DGX1: Cables = (  # NVIDIA DGX-1 with Tesla V100 white paper (2017), figure 4

@@ -9,7 +9,7 @@ from sim.collectives.schedule import ChunkSend, CollectiveSchedule
 def placed(
     part: CollectiveSchedule, members: Sequence[int], chunks: Sequence[Sequence[int]]
 ) -> list[list[ChunkSend]]:
-    """The rounds of `part` in a larger schedule: rank i is members[i], chunk c all of chunks[c]."""
+    """The rounds of `part` in a larger schedule: members[i] is rank i, chunks[c] are chunk c."""
     return [
         [
             ChunkSend(members[send.src], members[send.dst], chunk, send.reduce)

@@ -21,13 +21,13 @@ Shapes = Sequence[tuple[int, ...]]
 SumKind = Literal["all_reduce", "reduce_scatter", "all_gather"]
 CompressionKind = Literal["none", "fp16", "int8", "fp4", "topk", "randomk", "powersgd", "onebit"]
 
-# Passes over the gradient (reads and writes of fp32 elements) that encoding takes.
+# Bytes that encoding reads and writes, divided by the bytes of the gradient in fp32.
 _PASSES: dict[str, float] = {
     "none": 0.0,
     "fp16": 1.5,  # read 4, write 2 bytes
-    "int8": 2.25,  # a pass for the scale, read 4, write 1
-    "fp4": 2.125,  # a pass for the scale, read 4, write 1/2
-    "topk": 6.0,  # selection by radix passes (torch.topk reads the keys about five times)
+    "int8": 2.25,  # read 4 for the scale, read 4, write 1
+    "fp4": 2.125,  # read 4 for the scale, read 4, write 1/2
+    "topk": 6.0,  # selection by radix (torch.topk reads the keys about five times)
     "randomk": 1.0,
     "powersgd": 4.0,  # two products with the matrix, orthogonalisation, the error
     "onebit": 3.0,  # means of both signs, then signs and the error
@@ -39,16 +39,16 @@ _KERNELS: dict[str, int] = {
     "fp16": 2,  # the cast and the division
     "int8": 5,  # magnitude, its maximum, division, rounding, the cast
     "fp4": 5,  # the same, with a logarithm in place of the division
-    "topk": 7,  # the error, magnitude, selection in three passes, values, the error left
+    "topk": 7,  # the error, magnitude, three kernels of selection, values, the remaining error
     "randomk": 3,
-    "powersgd": 5,  # the error, two products, orthogonalisation, the error left
-    "onebit": 6,  # the error, the scale, signs, packing, unpacking, the error left
+    "powersgd": 5,  # the error, two products, orthogonalisation, the remaining error
+    "onebit": 6,  # the error, the scale, signs, packing, unpacking, the remaining error
 }
 # Sums of these messages have the form of a message, so a ring can reduce them on the way.
 REDUCIBLE = ("none", "fp16", "randomk", "powersgd")
-# These messages are decoded, added and encoded again: pieces are scattered and reduced, and sums
-# are gathered, in the rounds of the library (CGX, Markov et al. 2022; 1-bit Adam's compressed
-# all-reduce, Tang et al. 2021; ZeRO++ inside nodes, then between nodes, Wang et al. 2023).
+# These messages are decoded, added and encoded again: the library's reduce-scatter adds pieces, and
+# its all-gather spreads the sums (CGX, Markov et al. 2022; 1-bit Adam's compressed all-reduce, Tang
+# et al. 2021; ZeRO++ inside nodes, then between nodes, Wang et al. 2023).
 IN_ROUNDS = ("int8", "fp4", "onebit")
 
 
@@ -58,10 +58,10 @@ class Compression:
     `[plan.gradients]`.
 
     - `fp16`, `int8` (one scale per message; Dettmers 2015), `fp4` (E3M0, a sign and a power of two,
-      as Streaming DiLoCo's outer gradients; Douillard et al. 2025), `onebit` (a sign
+      as for Streaming DiLoCo's outer gradients; Douillard et al. 2025), `onebit` (a sign
       for each element and the means of both signs; Seide et al. 2014).
     - `topk`: the largest elements, a share `ratio` of all, with indices of 4 bytes (Aji and
-      Heafield 2017). `randomk`: as many elements, whose indices all workers draw from one seed.
+      Heafield 2017). `randomk`: as many random elements; all workers draw them from one seed.
     - `powersgd`: two factors of rank `rank` of every layer's matrix (Vogels et al. 2019); a matrix
       that is not larger than its factors is sent as it is.
 
@@ -90,12 +90,12 @@ class Compression:
         return self.kind in IN_ROUNDS
 
     def check(self, matrices: Iterable[tuple[int, int]], where: str) -> None:
-        """Raise `InputError` if factors of this rank are smaller than none of the matrices."""
+        """Raise `InputError` if no matrix is larger than its factors of this rank."""
         shapes = list(matrices)
         if self.kind != "powersgd" or any(self.factors([shape], 0.0)[1] for shape in shapes):
             return
         most = max((max(1, (r * c - 1) // (r + c)) for r, c in shapes), default=1)
-        fault = f"rank = {self.rank} is larger than any matrix: no factors are smaller than it"
+        fault = f"rank = {self.rank} is too large: factors would be no smaller than any matrix"
         raise InputError(where, fault, f"set rank to at most {most}")
 
     def sums(
@@ -118,7 +118,7 @@ class Compression:
 
     def read(self, ranks: int) -> int:
         """How much a rank decodes to get the sum over all ranks, in lengths of a message: 1 for a
-        sum, 2 for pieces of all messages and their sums, otherwise every message."""
+        sum, 2 for pieces of all messages and their sums, otherwise `ranks`."""
         return 1 if self.reducible else 2 if self.in_rounds else ranks
 
     def message(self, elements: float, width: float, matrices: Iterable[tuple[int, int]]) -> float:
@@ -276,7 +276,7 @@ def _onebit(vector: Vector) -> Vector:
 
 
 def _low_rank(vector: Vector, shape: tuple[int, int], rank: int, seed: tuple[int, ...]) -> Vector:
-    """P Q' after a step of subspace iteration on the matrix M: P = M Q, orthogonal, Q = M' P."""
+    """P Q' after a step of subspace iteration on the matrix M: P = M Q, orthogonal; Q = M' P."""
     rows, columns = shape
     padded = np.zeros(rows * columns)
     padded[: vector.size] = vector

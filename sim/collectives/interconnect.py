@@ -32,8 +32,8 @@ class CallCost:
     `latency` (s) includes software, dependent steps and pipeline fill. `port` bytes pass each
     member's port each way; `nic` bytes leave (and enter) each node, shared evenly by the NICs of
     its members. Both are at line rate, with the protocol's overhead. `sent_port` and `sent_nic` are
-    the collective's own bytes, in the mean. On an idle network the call takes latency + max(port /
-    its capacity, nic / its bandwidth). A kernel holds `ctas` SMs and moves `memory` bytes there.
+    the collective's own bytes, on average. On an idle network the call takes latency + max(port /
+    its capacity, nic / its bandwidth). A kernel holds `ctas` SMs and moves `memory` bytes of HBM.
     """
 
     latency: float

@@ -1,4 +1,4 @@
-"""The state of a network by collectives that were measured on it.
+"""The state of a network, judged by collectives that were measured on it.
 
 A network may carry less than the library reaches on a healthy network: the bytes through it are
 then divided by a `share`."""
@@ -33,8 +33,8 @@ def seconds_of(measured: MeasuredBandwidth) -> float:
 
 
 def state_of(measured: Sequence[MeasuredBandwidth], expected: Sequence[float]) -> NetworkState:
-    """The state that explains measurements, for which the library `expected` other seconds.
-    Measurements quicker than expected are left out.
+    """The state that explains `measured` collectives. On a healthy network the library takes the
+    `expected` seconds; collectives that were faster are left out.
 
     >>> half = MeasuredBandwidth(collective="all_gather", gpus=16, size=2**30, bus_bandwidth=1e11)
     >>> state_of([half], [seconds_of(half) / 2])

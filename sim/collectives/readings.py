@@ -1,4 +1,4 @@
-"""Two readings of a schedule: bytes on every edge, and messages that the clock plays one by one."""
+"""Two ways to read a schedule: as bytes on every edge, and as messages for the clock."""
 
 from collections import Counter, defaultdict
 from typing import NamedTuple
@@ -63,7 +63,7 @@ def messages(schedule: CollectiveSchedule, size: float, *, lockstep: bool = True
 
     In lockstep a round starts when the round before it is over everywhere, as the closed forms
     assume. Otherwise a message waits only for messages that its sender has sent or received so far,
-    so it is never later. In this way collectives absorb ranks and links of unequal speed.
+    so it never starts later than in lockstep. Unequal ranks and links then delay less.
 
     >>> from sim.collectives.algorithms import ring
     >>> [(m.src, m.dst, m.after) for m in messages(ring.all_gather(3), 3.0, lockstep=False)][3:]
@@ -72,7 +72,7 @@ def messages(schedule: CollectiveSchedule, size: float, *, lockstep: bool = True
     chunk = size / schedule.chunks
     sent: list[Message] = []
     before: tuple[int, ...] = ()
-    recent: dict[int, list[int]] = defaultdict(list)  # by rank: its last sends and all since them
+    recent: dict[int, list[int]] = defaultdict(list)  # by rank: its last sends, and messages since
     for round_ in schedule.rounds:
         pairs = zip(*(column.tolist() for column in _exchange(round_)), strict=True)
         current = [
@@ -86,7 +86,7 @@ def messages(schedule: CollectiveSchedule, size: float, *, lockstep: bool = True
 
 
 def _remember(current: list[Message], recent: dict[int, list[int]]) -> None:
-    """A send has waited for all earlier messages of its rank, so they need no longer be kept."""
+    """Forget what a rank's new sends have waited for, and keep the sends and later messages."""
     for src in {message.src for message in current}:
         recent[src] = []
     for message in current:

@@ -26,7 +26,7 @@ def add_file(package: str, path: Path, check: Callable[[ModuleType], Answer]) ->
         raise InputError(str(path), "is no Python file", "name one that ends in .py")
     reads.content(path)
     if find_spec(name) is not None and name not in ADDED:
-        raise InputError(str(path), f"{path.stem!r} is there already", "name the file otherwise")
+        raise InputError(str(path), f"{path.stem!r} is there already", "rename the file")
     texts = ADDED.get(name, {})
     if place in texts and all(reads.content(file) == text for file, text in texts.items()):
         return check(sys.modules[name])

@@ -95,10 +95,10 @@ def has(folder: str, name: str) -> bool:
 
 
 def find(folder: str, name: str, *, where: str = "command line") -> Path:
-    """The file that a name (or a path) stands for: the file of that name, in any case and with
-    spaces or underscores, otherwise the file with a matching pattern in its `names`.
+    """The file that a name (or a path) stands for: the file of that name, otherwise the file with a
+    matching pattern in its `names`. Case does not matter; spaces and underscores are hyphens.
 
-    Raises `InputError` where two files match, or naming the nearest known name.
+    Raises `InputError` if two files match, or none; the message then has the nearest known name.
 
     >>> find("topologies/stacks", "megatron-bridge-26.04").stem
     'megatron-bridge'
@@ -113,9 +113,9 @@ def find(folder: str, name: str, *, where: str = "command line") -> Path:
     known = names(folder)
     kind = _KINDS.get(folder, "file")
     if "/" in name and not name.endswith(_SUFFIXES) and not exists(Path(name)):
-        remedy = "names of the Hugging Face hub are not known here: give its config.json's path"
+        remedy = "for a model of the Hugging Face hub, give the path of its config.json"
         raise UnknownNameError(where, _absence(name, kind), remedy)
-    here = f"a file is given with its ending: {name}.toml" * exists(Path(f"{name}.toml"))
+    here = f"give the file with its ending: {name}.toml" * exists(Path(f"{name}.toml"))
     remedy = here or _other(folder, name) or meant(Path(name).stem, known)
     remedy = remedy or f"`sim list` shows every {kind}"
     raise UnknownNameError(where, _absence(name, kind), remedy)
@@ -238,7 +238,7 @@ def lineage(folder: str, path: Path) -> list[Path]:
             raise InputError(where, "like is not a text", 'write like = "NAME"')
         files.append(find(folder, model, where=f"{where}, like"))
         if files[-1] in files[:-1]:
-            raise InputError(where, f"like = {model!r} leads in a circle", "leave one of them out")
+            raise InputError(where, f"like = {model!r} leads in a circle", "leave it out")
     return files
 
 

@@ -269,7 +269,7 @@ def altered(thing: T, changes: Mapping[str, Any], where: str) -> T:
         if rest:
             inner = getattr(thing, head, None)
             if not is_dataclass(inner):
-                raise InputError(where, f"{key!r} is not there to be changed", "shorten the key")
+                raise InputError(where, f"{key!r} names no value", "shorten the key")
             value = altered(inner, {rest: value}, f"{where}, {head}")
         else:
             value = validated_field(type(thing), head, value, where)

@@ -1,4 +1,4 @@
-"""What a new value of a choice leaves behind in a table."""
+"""The keys that no longer belong in a table when a choice takes a new value."""
 
 from collections.abc import Callable, Collection
 from typing import Any, get_args

@@ -34,7 +34,7 @@ def polled(read: Callable[[], float], *, total: float, unit: str) -> Iterator[No
 @contextmanager
 def told(words: Callable[[], str], *, by_itself: bool = True) -> Iterator[Callable[[], Any]]:
     """Show what is being done, by calling `words` every second, and how long it has taken. Gives a
-    function that updates the display. Programs that fork call it themselves, without a thread."""
+    function that updates the display; programs that fork call it in place of a thread."""
     form = "{desc}, {elapsed} so far"
     with opened(words=words, by_itself=by_itself, bar_format=form) as counter:
         yield counter.look if counter else (lambda: None)
@@ -47,8 +47,8 @@ def whole(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer
 
 @contextmanager
 def part(share: float) -> Iterator[None]:
-    """A part of a `whole`: the first work that counts within the block moves the bar by `share` of
-    the whole in the end. The shares of all parts add up to 1."""
+    """A part of a `whole`: by the end of the block the bar has moved by `share`, as the first
+    counted work within the block went on. The shares of all parts add up to 1."""
     current = under_way[-1] if under_way else None
     if current is None or current.total is None:
         yield

@@ -15,8 +15,8 @@ from sim.config.errors import InputError
 
 LEAST, MOST = 1e-27, 1e27
 DEEP = 32  # levels of tables and lists; the deepest packaged file has six
-_STEERING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all but tabs and ends of lines
-SEPARATORS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # of thousands
+_STEERING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # without tabs and ends of lines
+SEPARATORS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")  # commas of thousands
 _SHOWN = 60  # characters of a value that a message quotes
 
 

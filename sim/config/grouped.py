@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """Return the values of each key, keys and values in their order.
+    """Return the values of each key, keys and values in the order of the pairs.
 
     >>> grouped([("b", 1), ("a", 2), ("b", 3)])
     {'b': [1, 3], 'a': [2]}

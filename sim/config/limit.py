@@ -52,7 +52,7 @@ def refuse_large(where: str, what: str, size: float) -> None:
     if size > have:
         from sim.config.readable import human_bytes
 
-        told = f"{what} would take {human_bytes(size)} of this machine's {human_bytes(have)}"
+        told = f"{what} would take {human_bytes(size)}, but this machine has {human_bytes(have)}"
         raise InputError(where, told, "ask for less")
 
 

@@ -3,8 +3,8 @@
 import difflib
 from collections.abc import Sequence
 
-_SYNONYMS = {"seeds": "samples"}  # two names of an option, of which functions have the second
-_LISTED = 3  # words that a question names
+_SYNONYMS = {"seeds": "samples"}  # other names of an option, with the name in Python
+_LISTED = 3  # the most words in a "did you mean"
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

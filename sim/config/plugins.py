@@ -97,7 +97,7 @@ def _roots(named: str, places: tuple[str, ...]) -> tuple[Path, ...]:
     found = tuple(Path(root).resolve() for root in filter(None, named.split(os.pathsep)))
     if missing := [root for root in found if not root.is_dir()]:
         fault = f"{missing[0].name!r} is no folder"
-        raise InputError("SIM_PLUGINS", fault, "name one that mirrors sim, or unset it")
+        raise InputError("SIM_PLUGINS", fault, "name a folder that mirrors sim, or unset it")
     return found + _installed(places)
 
 

@@ -25,7 +25,7 @@ Args = ParamSpec("Args")
 Answer = TypeVar("Answer")
 
 Look = Literal["content", "presence", "folder"]
-Reads = dict[tuple[Look, str], str]  # what was looked at, how it was found
+Reads = dict[tuple[Look, str], str]  # what was looked at, and its state then
 
 MOST = 1 << 28  # bytes of a file; larger tables, traces or descriptions are refused
 LESS = "take the part that is needed, or record a trace of fewer steps, or without with_stack"
@@ -100,7 +100,7 @@ def unpacked(
             raise InputError(where, "is not a whole gzip file", remedy)
         data = bytes(whole)
     if data[257:262] == b"ustar":
-        raise InputError(where, "is a tar archive", f"unpack it (tar xf {where}), give its files")
+        raise InputError(where, "is a tar archive", f"run tar xf {where}, and give its files")
     return data
 
 

@@ -220,7 +220,7 @@ def count(row: Mapping[str, Any], column: str) -> int:
     except ValueError as error:
         raise InputError.of(str(row["id"]), error) from None
     if not figure and column not in _MAY_BE_ZERO:
-        raise InputError(str(row["id"]), f"{column} = 0 counts nothing", "correct the cell")
+        raise InputError(str(row["id"]), f"{column} is 0", "write at least 1")
     return figure
 
 
@@ -248,12 +248,12 @@ def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) 
 
 
 def _stack(software: str, where: str) -> Stack:
-    """Return a row's stack. Raises an `InputError` that names the nearest stack for software
-    without a stack."""
+    """Return a row's stack. Raises `InputError`; for software without a stack, the message may
+    name a stack that shares its code."""
     own = next((own for word, own in _LINEAGE.items() if word in software.lower()), "")
     if own and not catalog.has("topologies/stacks", software):
-        fault = f"no stack named {software!r}; the nearest by lineage is {own}"
-        raise InputError(where, fault, f"--stack-of '{software}={own}' takes that stack")
+        fault = f"no stack named {software!r}; the stack {own} shares its code or compiler"
+        raise InputError(where, fault, f"add --stack-of '{software}={own}' to use it")
     return stacks.load(software, where=where)
 
 
@@ -275,7 +275,7 @@ def run_by(
 
 
 def _scripted(row: Mapping[str, Any], stack: Stack) -> dict[str, Any]:
-    """Return the settings of the software's script for its model that a row leaves open."""
+    """Return the settings that a row leaves open and the software's script for its model states."""
     assumed = str(row.get("assumed")).split()
 
     def known(column: str) -> bool:
@@ -331,8 +331,8 @@ def _lora(row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _drains(row: Mapping[str, Any]) -> int:
-    """Return the number of pipelines in a step, if the row gives the sequences of a rank in each of
-    them."""
+    """Return how often the pipeline drains in a step. The column `local_batch` has the number of a
+    rank's sequences before each drain."""
     if row["pp"] == 1 or empty(row, "local_batch"):
         return 1
     return max(int(row["global_batch"]) // int(row["dp"] * count(row, "local_batch")), 1)
@@ -424,7 +424,7 @@ def _recompute(row: Mapping[str, Any]) -> str | list[str]:
     """Return the mode of recomputation, or the modules that a separate column names."""
     mode, modules = row["recompute"], row.get("recompute_modules")
     if mode not in MODES:
-        raise InputError(str(row["id"]), f"recompute is {mode}", "it must be known")
+        raise InputError(str(row["id"]), f"recompute is {mode}", "write a known mode")
     return modules.split() if mode == SELECTIVE and isinstance(modules, str) else str(mode)
 
 

@@ -1,5 +1,5 @@
-"""Rules for settings that a table and the software's scripts (`Stack.scripts`) leave open. They are
-the same for all rows.
+"""Rules for settings that a table and the software's scripts (`Stack.scripts`) leave open. All rows
+follow the same rules.
 
 - Recomputation that a source does not print is the least that fits: none, then selective, then all.
 - A microbatch that a source does not print is a rank's whole share of the batch, or the largest
@@ -20,7 +20,7 @@ UNKNOWN = "unknown"
 
 
 def settled(row: Mapping[str, Any], make: Callable[[Mapping[str, Any]], PlanSetup]) -> PlanSetup:
-    """Return the setup that `make` makes of a row whose open settings are filled in.
+    """Fill in the open settings of a row, and return the setup that `make` makes of the row.
 
     Raises `InputError` as `make` does. If no choice fits into memory, the smallest microbatch is
     taken, without recomputation.

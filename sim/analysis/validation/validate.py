@@ -35,7 +35,7 @@ class ValidatedRun:
 
     Times are in s, memory in bytes; None if not measured or not predicted. `at_peak` is the time of
     all executed matrix products, recomputation included, at the device's peak rate. Rows of a
-    `study` differ in one respect and print exact times. Rows of one `job` are layouts of it.
+    `study` differ in one respect and print exact times. Rows with equal `job` are its layouts.
     `configuration` holds sizes and choices by name. `low` and `high` bound the prediction's
     interval; `incident` says what disturbed the measured run.
     """
@@ -61,7 +61,7 @@ class ValidatedRun:
 
     @property
     def fault(self) -> str:
-        """The id, and the reason without it."""
+        """The id, then the reason without the id."""
         return f"{self.id}: {self.reason.removeprefix(self.id).lstrip(':, ')}"
 
     @property
@@ -156,7 +156,7 @@ def _tables(
         places = range(first, first + len(own))
         first += len(own)
         runs = tuple(found[place][variant] for place in places if place in found)
-        if runs or not own:  # tables without an answer are left out where validation was stopped
+        if runs or not own:  # a stopped validation leaves out tables without an answer
             tables.append(ValidatedTable(name=name, rows=runs))
     return tables
 
@@ -226,7 +226,7 @@ def _counted(kind: str, setup: PlanSetup, memory: Memory) -> float:
     """Return the bytes that a kind of memory figure counts. "allocated" counts the bytes that torch
     has allocated at the end of a step, "reserved" the bytes that torch has reserved then.
     "nvidia-smi" counts the bytes that the driver shows (with context and NCCL). Other kinds are the
-    most allocated at once. "peak" is the kind that the software prints by that name."""
+    most allocated at once. "peak" is the kind that the software calls so."""
     kind = setup.job.stack.allocator.reports if kind == "peak" else kind
     if kind == "allocated":
         return memory.rest

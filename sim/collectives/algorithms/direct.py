@@ -1,6 +1,6 @@
 """Direct: every rank sends to every other rank; best where messages are small or the network joins
-all pairs at full rate (Thakur, Rabenseifner and Gropp 2005, section 3). T is the time of S bytes
-among n ranks with ports of bandwidth B, alpha the latency of a round.
+all pairs at full rate (Thakur, Rabenseifner and Gropp 2005, section 3). T is the time (s) for S
+bytes among n ranks with ports of bandwidth B (B/s), and alpha the latency of a round (s).
 """
 
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def sendrecv(ranks: int) -> CollectiveSchedule:
 
 
 def _pairs(ranks: int, *, reduce: bool) -> Iterator[ChunkSend]:
-    """A send for each ordered pair: the destination's part to `reduce`, else the source's part."""
+    """A send for each ordered pair: of the destination's part if `reduce`, else of the source's."""
     for src in range(ranks):
         for dst in range(ranks):
             if src != dst:
@@ -99,11 +99,11 @@ def cost(kind: CollectiveKind, ranks: int) -> ClosedForm:
 
 
 def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
-    """Port and NIC bytes when each ordered pair exchanges S/n (all-reduce: twice).
+    """Port and NIC bytes for each byte of S, if each rank sends S/n to each other rank.
 
-    A member reaches its g - 1 neighbours through its port, the other n - g ranks through its NIC:
-    S (g-1)/n and, for all g members, g S (n-g)/n. A single message passes ports or NICs. In
-    sendrecv, one member of each node sends to the next node; a root alone gathers and scatters.
+    With g members in a node, a member sends S (g-1)/n through its port, and the node sends
+    g S (n-g)/n through its NICs; an all-reduce twice as much. A single message uses ports or NICs.
+    In sendrecv, one member of each node sends to the next node. Only a root gathers and scatters.
     """
     n, g = shape.ranks, shape.per_node
     if kind == "point_to_point":
@@ -119,7 +119,7 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
-    """Peers are served `AT_ONCE` at a time; peers in the node are served beside peers outside."""
+    """Peers are served `AT_ONCE` at a time, peers in the node at the same time as peers outside."""
     turns = 2 if kind == "all_reduce" else 1
     if kind in ("point_to_point", "sendrecv"):
         return LevelSteps(intra=int(shape.nodes == 1), inter=int(shape.nodes > 1))

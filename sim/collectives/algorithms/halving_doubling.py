@@ -1,4 +1,4 @@
-"""Recursive halving and doubling: distances of 1, 2, 4, ... instead of one neighbour.
+"""Recursive halving and doubling: ranks send to ranks 1, 2, 4, ... away, not to a neighbour only.
 
 Thakur, Rabenseifner and Gropp 2005, "Optimization of collective communication operations in
 MPICH", for powers of two. Other numbers of ranks take the circulant pattern of Bruck et al.

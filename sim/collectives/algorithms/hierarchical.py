@@ -2,7 +2,7 @@
 
 This is the two-level scheme of BlueConnect (Cho et al. 2019) and, for all-to-all, of NVIDIA's PXN
 (NCCL 2.12). Data for the network are cut into a part for each member of a node; all parts move at
-once. Rank r is slot r mod g of node r // g; N nodes have g members. T, S, B, n: see `direct`.
+once. Rank r is slot r mod g of node r // g; N nodes have g members each. T, S, B, n: see `direct`.
 """
 
 from sim.collectives.algorithms import direct, ring
@@ -46,7 +46,7 @@ def all_reduce(ranks: int, per_node: int = 0) -> CollectiveSchedule:
 
 
 def all_gather(ranks: int, per_node: int = 0) -> CollectiveSchedule:
-    """Each slot gathers from the same slot of the other nodes; then the slots of a node share.
+    """Each slot gathers from the same slot of other nodes; then the slots of a node exchange.
 
     T = (g-1 + N-1) alpha + (n-1)/n S/B.
     """
@@ -107,7 +107,7 @@ def _spreading(ranks: int, per_node: int, pieces: int) -> list[list[ChunkSend]]:
 
 
 def all_to_all(ranks: int, per_node: int = 0) -> CollectiveSchedule:
-    """Within a node, each slot collects the data for that slot of all nodes; then nodes exchange.
+    """Each slot collects its node's data for the same slot of all nodes; then these slots exchange.
 
     T = (g-1 + N-1) alpha + ((g-1)/g + (N-1)/N) S/B.
     """
@@ -170,14 +170,14 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """
     g, nodes = shape.evenly("hierarchical"), shape.nodes
     part = direct if kind == "all_to_all" else ring
-    rails = g if kind == "all_to_all" else 1  # rails carry a buffer each, else parts of one buffer
+    rails = g if kind == "all_to_all" else 1  # each rail carries a whole buffer, else a part of one
     port = part.loads(kind, GroupShape(ranks=g)).port if g > 1 else 0.0
     nic = part.loads(kind, GroupShape(ranks=nodes, nodes=nodes)).nic if nodes > 1 else 0.0
     return LevelLoads(port=port, nic=rails * nic)
 
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
-    """Once around the node and once around the nodes: t (g-1) and t (N-1), t = 2 for all-reduce."""
+    """t (g-1) steps in a node, t (N-1) between nodes; t is 2 for all-reduce, else 1."""
     part = direct if kind == "all_to_all" else ring
     inside = part.steps(kind, GroupShape(ranks=shape.evenly("hierarchical")))
     across = part.steps(kind, GroupShape(ranks=shape.nodes, nodes=shape.nodes))

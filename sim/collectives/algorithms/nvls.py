@@ -1,6 +1,6 @@
 """NVLink SHARP: the NVSwitch adds and multicasts (Hopper and later; NCCL calls it NVLS).
 
-A switch is not a rank, so there are no rounds of sends here, only closed forms of both levels.
+A switch is not a rank, so there are no rounds of sends here, only closed forms of loads and steps.
 Across nodes (NVLSTree) each member reduces its share in the switch, sends it up and down a
 double binary tree between nodes, and multicasts the result.
 """
@@ -8,6 +8,7 @@ double binary tree between nodes, and multicasts the result.
 from sim.collectives.algorithms import tree
 from sim.collectives.schedule import CollectiveKind, GroupShape, LevelLoads, LevelSteps
 
+# The collectives that the switch offers.
 SWITCHED: tuple[CollectiveKind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 
 
@@ -24,5 +25,5 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
-    """A step into the switch and a step out of it; up and down the tree between nodes."""
+    """All-reduce: a step into the switch and one out of it, else one; the tree up and down."""
     return LevelSteps(intra=2 if kind == "all_reduce" else 1, inter=2 * tree.height(shape.nodes))

@@ -18,7 +18,7 @@ def loads(routed: "Routed", shape: GroupShape) -> LevelLoads:
     """Port and NIC bytes for each byte of a rank's items, with n ranks on m nodes of g ranks.
 
     An item reaches r(n) ranks (`Routed.reached`). Of these, 1/g are relays, so r(n) (g-1)/g copies
-    pass a port. It reaches r(m) nodes, of which 1/m is its own: g r(m) (m-1)/m leave a node.
+    pass a port. It reaches r(m) nodes, 1/m of them the sender's own: g r(m) (m-1)/m leave a node.
     """
     n, m, g = shape.ranks, shape.nodes, shape.per_node
     port = routed.reached(n) * (g - 1) / g

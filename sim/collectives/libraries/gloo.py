@@ -51,10 +51,10 @@ class HostRates:
 class Gloo:
     """The backend: the content of topologies/backends/gloo.toml.
 
-    `message` (s) is the software's time for one message, half a ping-pong. `segment` is the largest
-    piece of a chunk. `acknowledgements` is how many acknowledgements TCP returns for each packet,
-    each as long as a packet's headers. `pace` has the processors' rates by kind of call, where they
-    were measured. A call then takes the longer of the times of its wires and its processors.
+    `message` (s) is the software's time for one message: half of a ping-pong. `segment` is the
+    largest piece of a chunk. `acknowledgements` is how many acknowledgements TCP returns for each
+    packet, each as long as a packet's headers. `pace` has the processors' rates by kind of call,
+    where they were measured. A call then lasts as long as its wires or its processors need.
     """
 
     message: Seconds
@@ -116,8 +116,8 @@ class Gloo:
     def _filling(message: float, once: float, pieces: int, shape: GroupShape) -> float:
         """Seconds that one turn around the ring takes beyond the time of its bytes.
 
-        Two segments are in flight: with t for a segment's bytes and m for `message`, a turn of N
-        segments takes m + N t, or N (m + t) / 2 where m > t. `once` is the time to send the buffer.
+        Two segments are in flight. With t the time of a segment's bytes and m the `message`, a turn
+        of N segments takes max(m + N t, N (m + t) / 2). `once` is the buffer's time.
         """
         turn = (shape.ranks - 1) * pieces
         return max(message, turn * (message - once / (pieces * shape.ranks)) / 2.0)
@@ -213,7 +213,7 @@ def _of_tree(shape: GroupShape) -> LevelLoads:
 
 
 def _in_tree(shape: GroupShape) -> LevelLoads:
-    """Bytes that members and nodes send in the mean for each byte of a broadcast.
+    """Bytes that a member and a node send on average for each byte of a broadcast.
 
     >>> [_in_tree(GroupShape.of(n, 8)) for n in (8, 16)]
     [LevelLoads(port=0.875, nic=0.0), LevelLoads(port=0.4375, nic=4.0)]
@@ -270,7 +270,7 @@ def broadcast(ranks: int) -> CollectiveSchedule:
 
 
 def all_reduce(ranks: int, pieces: int = 2) -> CollectiveSchedule:
-    """A ring towards rank - 1, its chunks in `pieces` segments (allreduce.cc).
+    """A ring in which rank r sends to rank r - 1, each chunk in `pieces` segments (allreduce.cc).
 
     T = 2 message + 2(n-1)/n S/B while a segment takes longer than a message's fixed cost.
 

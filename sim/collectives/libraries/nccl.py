@@ -63,7 +63,7 @@ class Fill:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllToAll:
     """How an all-to-all in a node uses a port: the `share` of the line rate that it reaches, and
-    its `fill`. `touch` is the effort for each byte of a rank's own part, in bytes sent."""
+    its `fill`. Each byte of a rank's own part takes as long as sending `touch` bytes."""
 
     share: float
     touch: float = 0.0
@@ -122,15 +122,15 @@ class Relays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConstants:
-    """The constants of a GPU generation: the part of a port's line rate that its SMs and NVLink
+    """The constants of a GPU generation: how much of a port's line rate its SMs and NVLink
     achieve.
 
     `launch` is the time of a kernel that moves nothing. `ring`, `tree`, `nvls`, `nvls_tree` and
     `peer` are fractions of the line rate in the Simple protocol; other protocols reach the share
     `keeps` (trees: `tree_keeps`) of them. `relay` is the fraction for kernels that pass routed
-    items on (default: `peer`); `relays` describes such kernels where their SMs limit them. `touch`
-    counts the reads and writes of a ring member's own part of the buffer, in bytes sent for each
-    byte of that part. `all_to_all` describes all-to-alls where they were measured; otherwise they
+    items on (default: `peer`); `relays` describes such kernels where their SMs limit them. For a
+    ring member, reading and writing a byte of its own part of the buffer takes as long as sending
+    `touch` bytes. `all_to_all` describes all-to-alls where they were measured; otherwise they
     are like `peer`. `channels` is how many CTAs a kernel has within a node, each with an SM to
     itself; `channel` is the rate of a message on one channel (B/s), where it is known. `ll_most` is
     the bus bandwidth that LL reaches on one, two and more nodes; `keeps` of LL then holds for small
@@ -198,9 +198,9 @@ MEMORY_PASSES = 3.0
 # src/init.cc, computeBuffSizes, and src/enqueue.cc: chunks of LL are half a step of the buffer).
 LL_CHUNK = 512 * 8 * 16 / 2
 LL_OF_PEERS = 2.0**14  # bytes; larger messages use Simple (NCCL_P2P_LL_THRESHOLD)
-LL_OF_RING, LL_OF_TREE = 1.0 / 2.0, 1.0 / 3.8  # of Simple's bandwidth (src/graph/tuning.cc)
+LL_OF_RING, LL_OF_TREE = 1.0 / 2.0, 1.0 / 3.8  # LL / Simple, bandwidths (src/graph/tuning.cc)
 _JOIN = 4.0  # order of the norm that joins the times of SMs and of ports
-MOST_OF_A_CHANNEL = 32 * 2.0**19  # bytes of a message on one channel, see `_of_channels`
+MOST_OF_A_CHANNEL = 32 * 2.0**19  # bytes; larger messages take more channels (`_of_channels`)
 
 LOCAL = NetworkConstants(
     launch=0.0,
@@ -231,7 +231,7 @@ class NcclCall:
         latency: float,
         timed: LevelLoads | None = None,
     ) -> CallCost:
-        """The cost, in bytes at line rate: the smaller the share `reached` of it, the more bytes.
+        """The cost, in bytes at line rate: bytes count twice if half of the rate is `reached`.
         Links carry `loads`, but are busy as if they carried `timed` (default: `loads`)."""
         sent, loads = loads, timed or loads
         port = reached * self._kept(name, protocol, reached)
@@ -386,7 +386,7 @@ def _along(nccl_call: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
 
 
 def _with_own_part(nccl_call: NcclCall, loads: LevelLoads, touch: float) -> LevelLoads:
-    """Loads plus the copy of a rank's own part (S/n) to its result, if ports carry the others."""
+    """Loads plus the copy of a rank's own part (S/n), if other parts pass through ports."""
     own = touch / nccl_call.call.shape.ranks if loads.port else 0.0
     return LevelLoads(port=loads.port + own, nic=loads.nic)
 
@@ -471,8 +471,8 @@ def _of_channels(nccl_call: NcclCall) -> float:
     """The share of a port's bandwidth that the channels of messages within a node carry.
 
     A communicator's channels, rounded up to a power of two, are divided among its ranks. A message
-    doubles its channels while each channel carries more than 32 chunks of 512 KiB, up to four ranks
-    a channel (NCCL 2.18, src/enqueue.cc, scheduleP2pTasksToPlan, and src/graph/paths.cc,
+    doubles its channels while each carries more than 32 chunks of 512 KiB, up to four times its
+    share (NCCL 2.18, src/enqueue.cc, scheduleP2pTasksToPlan, and src/graph/paths.cc,
     ncclTopoComputeP2pChannels). A communicator larger than a node has two channels for each peer.
     In an all-to-all every rank sends n - 1 messages of S/n at the same time.
     """

@@ -1,9 +1,9 @@
-"""A fabric's profile: the constants of a collective library as they were measured somewhere.
+"""A fabric's profile: the constants of a collective library as measured on the fabric.
 
 `sim calibrate collectives` writes `topologies/profiles/NAME.toml`. The file names the library
-(`backend = "gloo"`), and its `[constants]` replace constants of topologies/backends. It says where
-and when they were measured, and gives the errors on sizes outside of the fit. A CSV beside it holds
-the measured times (`sim.jobs.traces.operation_times`).
+(`backend = "gloo"`), and its `[constants]` replace constants of topologies/backends. The file says
+where and when they were measured, and gives the errors on sizes outside of the fit. A CSV beside it
+holds the measured times (`sim.jobs.traces.operation_times`).
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ def located(name: str, *, where: str = "command line") -> Path | None:
         return None
     if not path and not catalog.has(FOLDER, name):
         known = catalog.names("topologies/backends") + catalog.names(FOLDER)
-        fault = f"no backend named {name!r}, nor a profile of one"
+        fault = f"no backend or profile of a backend is named {name!r}"
         raise InputError.unknown(where, fault, name, known)
     return catalog.find(FOLDER, name, where=where)
 

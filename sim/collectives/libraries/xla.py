@@ -1,7 +1,7 @@
 """XLA's collectives on TPUs: over all dimensions of a torus at once, and between slices.
 
-In a torus of d dimensions a buffer is cut into d parts. Each part goes around the dimensions in
-another order, in both directions, so all cables are equally busy (the multi-dimensional bucket
+In a torus of d dimensions a buffer is cut into d parts. Each part goes around the dimensions in a
+different order, in both directions, so all cables are equally busy (the multi-dimensional bucket
 algorithm, Jain and Sabharwal 2010, "Optimal bucket algorithms for large MPI collectives on torus
 interconnects"; Austin et al., How to Scale Your Model, "TPU networking"). Between slices, hosts
 exchange the shares that their chips hold after the reduction in a slice.
@@ -38,8 +38,8 @@ class Xla:
     def call_cost(self, call: CollectiveCall) -> CallCost:
         """The cost of one call of S bytes, with g members in each of N slices.
 
-        port = t (g-1)/g S, nic = t (N-1)/N S, in t (N-1 + the sum of k-1 over the dimensions'
-        sizes k) steps; t is 2 for an all-reduce, else 1. An all-to-all passes k/4 chips on average.
+        port = t (g-1)/g S, nic = t (N-1)/N S, in t (N-1 + the sum of k-1 over the dimensions' sizes
+        k) steps; t is 2 for an all-reduce, else 1. Items of an all-to-all pass k/4 chips each way.
         """
         kind, shape, interconnect = call.kind, call.shape, call.interconnect
         if shape.ranks == 1:

@@ -70,7 +70,7 @@ MISTAKES = {
     "a graph that is not known": ('method = "gossip"\ngraph = "rign"', "no graph named 'rign'"),
     "a rank larger than the matrix": (
         'method = "all_reduce"\n[sharing.compression]\nkind = "powersgd"\nrank = 6000',
-        "rank = 6000 is larger than any matrix",
+        "rank = 6000 is too large",
     ),
     "a trace that is not there": (
         'method = "all_reduce"\n[[sharing.straggler]]\nkind = "trace"\nfile = "none.csv"',
