@@ -382,7 +382,7 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("topology.backend=xla", "xla backend needs chips in a torus, which this cluster lacks"),
         (
             "topology.gpus=8",
-            "16 GPUs of a cluster that has 8; use at most 8, set topology.gpus = 16",
+            "the job needs 16 GPUs, but the cluster has 8; use at most 8, set topology.gpus = 16",
         ),
         ("network.bandwith=4", "unknown key 'bandwith' for shape = \"fat-tree\"; did you mean 'b"),
         ("network.algorithm=5", "algorithm = 5 is not a list"),

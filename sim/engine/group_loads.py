@@ -30,7 +30,7 @@ def group_loads(
     kind: str = "all_reduce",
     algorithm: str = "ring",
 ) -> dict[Link, tuple[float, float]]:
-    """For each link of one group, its bytes per byte through a port and per byte out of a node."""
+    """The bytes on each link: for each byte through a port, and for each byte out of a node."""
     way = number_of(topology.network, kind, algorithm)
     links: GroupLinks
     members = np.array(gpus, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The links that copies to hosts load: PCIe, memory, drives, and the way to storage."""
+"""The loads that copies to hosts put on links: PCIe, memory, drives and the way to storage."""
 
 from collections.abc import Sequence
 
@@ -17,8 +17,8 @@ def of_hosts(
     pods: Indices,
 ) -> Loads:
     """The loads of copies to hosts. Each byte of a copy puts `loads` bytes on the links of
-    `path`. A device that reaches its host through a port of its node's fabric loads the port,
-    too. `pods` is the number of pods with ranks for which each rank stands."""
+    `path`. If a device reaches its host through a port of its node's fabric, its copies load the
+    port, too. Each rank of `own` stands for equal ranks in a number of `pods`."""
     parts = []
     for kind, load in zip(path, loads, strict=True):
         size = load / pods if kind.startswith("pod") else load

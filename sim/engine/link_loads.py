@@ -11,9 +11,9 @@ from sim.program.causes import Cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLoad:
-    """The bytes that the link with this name carries, as do all links of its class, without the
-    bytes that protocols add. `busy` is the share of the time in which all bytes, including those of
-    protocols, would take the link's whole `capacity` (B/s)."""
+    """The load of a link, which all links of its class share. `bytes` leave out the bytes that
+    protocols add. `busy` is the share of the time for which all bytes, with those of protocols,
+    would take the link's whole `capacity` (B/s)."""
 
     name: str
     capacity: float
@@ -43,8 +43,8 @@ def link_loads(record: Record) -> list[LinkLoad]:
 
 
 def _carried(record: Record) -> Mapping[LinkClass, tuple[float, float]]:
-    """The bytes of all steps by class of links: the bytes that keep a link busy, with and without
-    the bytes that protocols add."""
+    """The bytes that all steps put on each class of links: first with the bytes that protocols
+    add, then without them."""
     program = record.program()
     _, traffic = amounts(record.tracks, program)
     return {

@@ -1,4 +1,4 @@
-"""A cluster on which processes compute, send, receive and wait: for jobs that decide at run time.
+"""A cluster on which processes compute, send, receive and wait, for jobs whose course is open.
 
 A synchronous step is a program that is known beforehand; asynchronous training consists of SimPy
 processes (`sim.jobs.sharing`). Both run on the same devices, topology and links. Here a message is
@@ -35,9 +35,9 @@ Process = Generator[Event, Any, Any]
 class LiveCluster:
     """A machine on a clock, with its links and the spans of all activities.
 
-    `overhead` is the software's cost of a message (s). Regions are told by the nodes' numbers;
-    `guests` gives the region of each node that lies elsewhere. With `each_message`, messages that
-    are sent together are separate flows. Only the first `keep_spans` spans are kept, but all bytes
+    `overhead` is the software's cost of a message (s). A node's number gives its region, except
+    for nodes in `guests`, which gives their regions. With `each_message`, messages that are sent
+    together are separate flows. Only the first `keep_spans` spans are kept, but all bytes
     are counted.
     """
 
@@ -54,7 +54,7 @@ class LiveCluster:
     _links: dict[Link, int] = field(default_factory=dict)  # numbers of links in the network
     _capacity: dict[int, float] = field(default_factory=dict)  # B/s when nothing slows a link
     _slowed: dict[Link, dict[Any, float]] = field(default_factory=dict)
-    _of_protocol: Counter[Link] = field(default_factory=Counter)  # bytes of collectives
+    _of_protocol: Counter[Link] = field(default_factory=Counter)  # bytes that protocols add
     _numbered_routes: dict[tuple[Any, ...], tuple[Loads, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class LiveCluster:
         return AllOf(self.env, events)
 
     def send(self, size: float, source: Endpoint, targets: Mapping[Endpoint, float]) -> Event:
-        """Send `size` bytes; each target gets its share of them (1: all bytes).
+        """Send `size` bytes; each target gets its share of them (1.0 is all bytes).
 
         All shares are one weighted transfer and arrive together. With `each_message`, each target
         has a flow of its own. The event fires when all shares have arrived.
@@ -117,15 +117,15 @@ class LiveCluster:
         return self._transfer(self.crossing(size), *route)
 
     def crossing(self, size: float) -> float:
-        """The bytes of a message, and of acknowledgements for an equal message the other way."""
+        """The bytes of a message and of acknowledgements for an equal message in return."""
         return size * (1.0 + self.machine.returned)
 
     def collective(
         self, kind: str, size: float, endpoints: Sequence[Endpoint], *, in_pieces: bool = False
     ) -> Event:
         """A collective of all GPUs of some endpoints, as the machine's library carries it out. With
-        `in_pieces`, each GPU of an endpoint has its own piece and one peer in each other
-        endpoint."""
+        `in_pieces`, each GPU of an endpoint holds a piece of its own and has one peer in every
+        other endpoint."""
         if sum(len(endpoint.gpus) for endpoint in endpoints) == 1:
             return self.sleep(0.0)
         route, protocol = self.routes.collective(kind, size, endpoints, in_pieces=in_pieces)
@@ -134,8 +134,8 @@ class LiveCluster:
         return done
 
     def host_copy(self, size: float, endpoint: Endpoint, way: str, *, passes: float = 1.0) -> Event:
-        """Copy bytes "down" from the host's memory to an endpoint or "up" from the endpoint, in
-        `passes` over the memory. If the endpoint is a CPU, its bytes do not cross PCIe."""
+        """Copy bytes "down" from the host's memory to an endpoint, or "up" from the endpoint. Each
+        byte is read or written `passes` times in memory. The bytes of a CPU do not cross PCIe."""
         topology, loads = self.topology, dict[Link, float]()
         share = 1.0 / len(endpoint.gpus)
         for gpu in endpoint.gpus:
@@ -149,7 +149,7 @@ class LiveCluster:
         return self._transfer(size, tuple(loads.items()), 0.0)
 
     def set_bandwidth(self, host: Endpoint, bandwidth: float) -> None:
-        """Set the `bandwidth` (B/s in each direction) of all NICs of a host together."""
+        """Set the total `bandwidth` (B/s in each direction) of all NICs of a host."""
         topology = self.topology
         nics = {topology.nic_of(gpu) for gpu in host.gpus}
         for node, nic in nics:
@@ -181,7 +181,7 @@ class LiveCluster:
 
     def run(self, until: Event | None = None, most: int | None = None) -> bool:
         """Let time pass until an event has fired, or until no event is left. Returns False if
-        `most` events have fired before."""
+        `most` events have fired before that."""
         step = self.env.step
         with suppress(simpy.core.EmptySchedule):
             for _ in count() if most is None else range(most):
@@ -239,7 +239,7 @@ class LiveCluster:
             yield link, sizes[number] - (0.0 if protocol else self._of_protocol[link])
 
     def busy(self, end: float) -> dict[str, float]:
-        """The share of the time that each link needs for its bytes at full rate."""
+        """The share of the time until `end` (s) that each link needs for its bytes at full rate."""
         return {
             name_of(link): size / self._capacity[self._links[link]] / end
             for link, size in self.carried_by_link(protocol=True)

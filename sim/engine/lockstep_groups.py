@@ -3,7 +3,7 @@
 If a rank of a tensor-parallel group is slow, the group is several roles that wait for one another
 at every collective. Nothing else influences a computation between its beginning and its end. So its
 ends only depend on the times r at which the devices are ready and the times h at which the hosts
-are free. They follow from a matrix of (max, +) on (r_1 ... r_n, h_1 ... h_n), the product of the
+are free. A (max, +) matrix turns (r_1 ... r_n, h_1 ... h_n) into the ends. It is the product of the
 matrices of segments and collectives (Baccelli et al. 1992, Synchronization and Linearity, 1.2).
 """
 
@@ -56,7 +56,7 @@ def _links(members: Sequence[Lowering], work: Work) -> tuple[int, ...]:
 
 
 class Tables:
-    """The (max, +) tables of computations of equal teams; equal parts are computed once."""
+    """The (max, +) matrices, or tables, of computations of equal teams. Equal parts share one."""
 
     def __init__(self, members: Sequence[Lowering], costs: Sequence[Costs]) -> None:
         self.members, self.costs, self.size = members, costs, len(members)
@@ -65,7 +65,7 @@ class Tables:
         self._whole: dict[int, tuple[Work, Floats]] = {}
 
     def of(self, work: Work) -> Floats:
-        """The table of a computation, including its losses to the collectives beside it."""
+        """The table of a computation, with the time that it loses to collectives beside it."""
         known = self._whole.get(id(work))
         if known is None:
             known = self._whole[id(work)] = work, self._with_lost(work)
@@ -112,7 +112,7 @@ class Tables:
         return table
 
     def _met(self, calls: Sequence[Collective], beside: Floats) -> Floats:
-        """The table of collectives beside the work of the table `beside`. A collective begins when
+        """The table of collectives that run beside the work of `beside`. A collective begins when
         all its roles are ready and their hosts are free."""
         table = beside.copy()
         for index, member in enumerate(self.members):
@@ -137,7 +137,7 @@ def _then(first: Floats, behind: Floats) -> Floats:
 
 
 def _repeated(table: Floats, times: int) -> Floats:
-    """The table of a computation `times` times in a row, at least once."""
+    """The table of a computation that runs `times` times (at least once) in a row."""
     if times == 1:
         return table
     half = _repeated(table, times // 2)

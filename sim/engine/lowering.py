@@ -1,10 +1,10 @@
-"""Lowering: turns the outline of a stage into the steps of a role.
+"""Lowering turns the outline of a stage into the steps of a role.
 
 A computation is one step. Collectives inside it among equal ranks are part of its cost. If other
 traffic of the job can load their links, the step keeps its items, and the clock plays the items one
 by one while there is such traffic. Collectives among unlike roles (a slow rank in a tensor-parallel
-group) are steps of their own. If a team of roles plays the computation, it is one step instead,
-followed by a step in which the role waits for the other roles.
+group) are steps of their own. If a team of roles plays the computation, all of it is one step,
+and in a second step the role waits for the other roles.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from sim.program.durations import Duration
 from sim.program.memory import runs
 from sim.program.operations import Collective, Segment, Work
 
-Content = tuple[float, tuple[tuple[Collective, float], ...]]  # FLOPs; calls with their numbers
+Content = tuple[float, tuple[tuple[Collective, float], ...]]  # FLOPs; calls with their counts
 Flows = tuple[tuple[Traffic, Cause], ...]  # the traffic of an item, with causes
 
 
@@ -46,7 +46,7 @@ class Known:
         return self._costs[key]
 
     def content(self, work: Work) -> Content:
-        """The FLOPs of work, and its distinct calls with their numbers."""
+        """The FLOPs of work, its distinct calls, and how often it makes each call."""
         known = self._contents.get(id(work))
         if known is None:
             flops, calls = 0.0, dict[int, tuple[Collective, float]]()
@@ -68,9 +68,9 @@ class Known:
 
 
 class Lowering:
-    """Writes the steps of a role into `streams`. With `together`, roles that meet within a
-    computation play it as a team. `peers` are the lowerings of all roles. `teams` has the roles and
-    the computation of each of this role's teams, by number."""
+    """Writes the steps of a role into `streams`; `desk` numbers the transfers of the role. With
+    `together`, roles that meet within a computation play it as a team. `peers` are the lowerings of
+    all roles. `teams` gives the roles and the computation of each team of this role, by number."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Lowering:
         self._items_known: dict[int, tuple[Segment | Collective, Cost, Cost | None, Flows]] = {}
 
     def costs(self, work: Work) -> Costs:
-        """The costs of some of the role's work, which equal roles may share."""
+        """The costs of a piece of the role's work; equal roles may share them."""
         known = self._costs.get(id(work))
         if known is None:
             found = self.known.costs(self.desk, self.stage, self.slowdown, work)
@@ -116,7 +116,7 @@ class Lowering:
         return tuple([(link, *sizes) for link, sizes in carried.items()])
 
     def lower(self, outline: Iterable[Entry]) -> None:
-        """Write all steps of an outline, which has been made for this role's cuts."""
+        """Write all steps of an outline that was made for this role's cuts."""
         streams = self.streams
         for entry in outline:
             step = self._met(entry) if isinstance(entry, Meeting) else self._computed(entry)
@@ -207,7 +207,7 @@ class Lowering:
         if teams:
             roles = next(iter(teams))
             alike = (self.peers[role]._teams_of(calls.values()).keys() for role in roles)
-            # If a member also meets roles outside the team, all of them play item by item.
+            # If a member also meets roles outside the team, all members play item by item.
             if not self.together or any(kinds != {roles} for kinds in alike):
                 return _Inner("apart")
             return _Inner("team", team=teams[roles], roles=roles)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Machine:
-    """A topology with the backend that carries out collectives. `slowdown` has the ranks whose
-    kernels take longer, with factors; rank r is GPU r. Other jobs' traffic also uses the `shared`
-    links; links with equal values carry equal traffic of other jobs."""
+    """A topology with the backend that carries out collectives. `slowdown` gives the factor by
+    which kernels of slow ranks take longer; rank r is GPU r. Other jobs' traffic also uses the
+    `shared` links; links with equal values carry equal traffic of other jobs."""
 
     topology: Topology
     backend: Backend
@@ -52,8 +52,8 @@ class Machine:
         among: int = 2,
         beside: float = 0.0,
     ) -> CallCost:
-        """The cost of a call as the backend states it, in bytes as the topology's links count them.
-        Kernels run `beside` the call for this many seconds (`Device.beside`).
+        """The cost that the backend states for a call, in bytes as the topology's links count them.
+        Kernels run beside the call for `beside` seconds (`Device.beside`).
 
         Backends are fitted to line rates. A link's own efficiency is part of such a rate and must
         not be counted twice.
@@ -65,8 +65,8 @@ class Machine:
         return self._on_links(self._beside_kernels(cost, beside) if beside else cost)
 
     def _beside_kernels(self, cost: CallCost, seconds: float) -> CallCost:
-        """The cost beside kernels that run for K `seconds`, in which a port has the share b of its
-        bandwidth. Bytes that take P seconds alone take min(P / b, P + (1 - b) K)."""
+        """The cost beside kernels that run for K `seconds`. Meanwhile a port has the share b of its
+        bandwidth. Bytes that take P seconds alone take min(P / b, P + (1 - b) K) seconds."""
         share, alone = self.topology.device.beside, cost.port / self.interconnect.port_bandwidth
         if share == 1.0 or alone == 0.0:
             return cost
@@ -121,7 +121,7 @@ class Machine:
 
     @cached_property
     def state(self) -> NetworkState:
-        """The network's state by measured bandwidths; healthy without them and on one node."""
+        """The network's state from measured bandwidths. One node is always healthy."""
         network = self.topology.network
         if network is None or not network.measured or self.topology.nodes == 1:
             return HEALTHY
@@ -143,7 +143,7 @@ class Machine:
         used = min(topology.gpus, topology.gpus_per_node)
         slots = topology.gpus_per_node
         port = node.port_bandwidth(slots, used) if node else 1.0
-        # Where nodes are cabled to each other, each ring leaves them over one cable.
+        # Where nodes are cabled to each other, each ring leaves a node over one cable.
         nics = (network.nics or len(orders(network)) or 1) if network else 0
         spread = node is not None and node.spread
         return Interconnect(
@@ -197,7 +197,7 @@ class Machine:
         return frozenset(nodes)
 
     def _own_store(self, place: int) -> set[int]:
-        """The node that alone uses a store. The set is empty for a store that nodes share."""
+        """The only node that uses a store. The set is empty for a store that nodes share."""
         storage = self.topology.storage
         return {place} if storage and not storage.shared else set()
 

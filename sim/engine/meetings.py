@@ -15,7 +15,7 @@ class DisturbedError(Exception):
 
 
 class Meetings:
-    """All transfers of a program: how many roles are still missing, when each began and ended."""
+    """All transfers of a program: how many roles each awaits, and when each began and ended."""
 
     def __init__(self, env: Clock, program: FoldedProgram, network: Network) -> None:
         transfers = program.transfers
@@ -69,7 +69,7 @@ class Meetings:
             self._finish(number)
 
     def behind(self, number: int, role: int) -> tuple[float, float]:
-        """When a role is done with a team's begun computation, and when its host is free."""
+        """When a role ends a computation that its team has begun, and when its host is free."""
         team, moments = self.teams[number], self._moments[number]
         place = team.roles.index(role)
         return moments[place], moments[place + len(team.roles)]
@@ -89,8 +89,8 @@ class Meetings:
         self._waiting.setdefault(number, []).append(act)
 
     def alone(self, traffic: Traffic, passed: float = 0.0) -> Event:
-        """Put traffic of one role on the network. The event fires when it arrives. `passed` are the
-        seconds for which the traffic has already been under way without contention."""
+        """Put traffic of one role on the network. The event fires when the traffic arrives. It has
+        already been under way for `passed` seconds without contention."""
         done = Event(self.env)
         left = traffic.latency - passed
         share = 1.0

@@ -16,9 +16,9 @@ from sim.program.program import Program
 class MemoryCurve:
     """The bytes that a rank of one stage has allocated over a step.
 
-    `bytes` [points, parts] hold from each of the `times` (s) on. Blocks are allocated and freed in
-    the order of the program, as by a caching allocator on the host. A block is allocated no earlier
-    than its operation begins. `fragmented` are bytes that the allocator cannot use.
+    From each of the `times` (s) on, parts have `bytes` [points, parts]. Blocks are allocated and
+    freed in the order of the program, as by a caching allocator on the host. A block is allocated
+    no earlier than its operation begins. `fragmented` are bytes that the allocator cannot use.
     """
 
     stage: int
@@ -64,8 +64,8 @@ def memory_curve(
 def drawn(
     stage: int, step: Levels, starts: Floats, ends: Floats, fragmented: float = 0.0
 ) -> MemoryCurve:
-    """The curve of operations with these levels, from `starts` to `ends` (s). No operation is drawn
-    before an earlier operation of the program."""
+    """The curve of operations that have these levels and run from `starts` to `ends` (s). No
+    operation is drawn before an earlier operation of the program."""
     starts = np.maximum.accumulate(starts)
     ends = np.clip(ends, starts, np.append(starts[1:], np.inf))
     times = np.concatenate(([0.0], np.column_stack((starts, ends)).ravel()))

@@ -1,8 +1,8 @@
 """Messages that contend: flows in classes of equal hops, played from event to event on arrays.
 
-Hops that load shared links alike are a group. At any moment all its messages have the same rate, so
-a clock of bytes for each group (virtual time, Demers, Keshav and Shenker 1989) tells when they end.
-Once equal rounds repeat each other with a constant period, most of the remaining rounds are
+Hops that load shared links alike are a group, whose messages have the same rate at any moment. So a
+clock that counts bytes tells when a group's messages end (virtual time, Demers, Keshav and Shenker
+1989). Once equal rounds repeat each other with a constant period, most of the remaining rounds are
 skipped.
 """
 
@@ -16,11 +16,11 @@ from sim.config.counting import polled
 from sim.engine.fair_shares import FairShares, Share
 from sim.engine.message_graph import Floats, MessageGraph, Run
 
-_AT_ONCE = 1e-12  # share of a message: flows with at most this left end together
-_EQUAL = 1e-8  # share of a round: the largest difference in progress of rounds that repeat
-_STEADY = 1e-12  # share of a period: the largest difference from the period before
+_AT_ONCE = 1e-12  # share of a message: flows that have at most this share left end together
+_EQUAL = 1e-8  # share of a round: progress that differs by no more counts as equal
+_STEADY = 1e-12  # share of a period: periods that differ by no more count as equal
 _FAST = 1e300  # B/s of flows that no link holds back yet
-_COMPARED = 4  # rounds back that a round may repeat
+_COMPARED = 4  # number of earlier rounds with which a round is compared
 
 Sends = dict[int, list[tuple[int, float]]]
 
@@ -28,8 +28,8 @@ Sends = dict[int, list[tuple[int, float]]]
 class FlowPlay:
     """A message graph while it is played; `instants` counts the moments with events.
 
-    With `record`, no round is skipped, and `sent` has for every message its hop, its round, when it
-    was sent and when it had arrived (s).
+    With `record`, no round is skipped, and `sent` lists the messages: the hop, the round, when the
+    message was sent and when it arrived (s).
     """
 
     def __init__(self, graph: MessageGraph, *, record: bool = False) -> None:
@@ -44,11 +44,11 @@ class FlowPlay:
         self._needs = [self._ends(run) for run in graph.runs]
         self._near = _AT_ONCE * max(float(run.bytes.max()) for run in graph.runs)
         self._frontier = [0] * len(graph.ready)  # the first unfinished round of each rank
-        self._at, self._behind = Counter(self._frontier), 0  # rounds that all have finished
+        self._at, self._behind = Counter(self._frontier), 0  # rounds that all ranks have finished
         self._left: dict[tuple[int, int], int] = {}  # unfinished messages of a rank and a round
         self._round = [0] * len(graph.src)  # the round of the message on each hop
         self._bytes = [0.0] * len(graph.src)
-        self._waiting: list[tuple[float, int]] = []  # messages in their delay
+        self._waiting: list[tuple[float, int]] = []  # messages whose delay is not over
         self._snapshots: list[tuple[int, float, Floats]] = []
         self._periods: dict[int, float] = {}  # seconds of the last n rounds, by n
         self._groups()
@@ -173,7 +173,7 @@ class FlowPlay:
         self._frontier[rank], self.done[rank] = number, moment
 
     def _repeat(self, lowest: int) -> None:
-        """Skip rounds that repeat earlier rounds, once all ranks of a run are in it.
+        """Skip rounds that repeat earlier rounds, once all ranks of a run have reached the run.
 
         The progress of every hop, in rounds, is compared with earlier progress. If both are equal,
         all later rounds repeat the period in between (a periodic regime).
@@ -196,7 +196,7 @@ class FlowPlay:
 
     def _progress(self, run: Run) -> Floats:
         """The progress of each hop of a run: its finished rounds, plus the finished part of its
-        present round. Half of a round is the delay, half the bytes."""
+        present round. The delay counts as half of a round, the bytes as the other half."""
         part = dict.fromkeys(run.hop.tolist(), 1.0)
         for moment, hop in self._waiting:
             if delay := self._delay[hop]:

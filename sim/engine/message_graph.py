@@ -17,11 +17,11 @@ from sim.engine.fold import Edges, Indices, equitable_partition, renumbered
 from sim.hardware.cluster.topology import Link, Topology
 
 Floats = NDArray[np.float64]
-_ROUNDS = 24  # rounds of refinement; further rounds cost more than they gain
+_ROUNDS = 24  # rounds that refine the partition; further rounds cost more than they gain
 
 
 class Run(NamedTuple):
-    """Equal rounds, `times` in a row. In each, message k goes over `hop[k]` with `bytes[k]`."""
+    """Equal rounds, `times` in a row: message k goes over `hop[k]` and has `bytes[k]` bytes."""
 
     hop: Indices
     bytes: Floats
@@ -33,8 +33,8 @@ class MessageGraph:
     """Ranks that are ready at `ready` (s), hops between ranks, and the rounds that use the hops.
 
     A message over a hop from `src` to `dst` takes `delay` (s) and then flows over the links `route`
-    [hops, most links]; -1 stands for no link. Each byte of it puts `load` bytes on a link. Links
-    carry `capacity` B/s. A rank, hop or link may stand for equal ranks, hops or links: rank
+    [hops, most links]; -1 stands for no link. Each byte of a message puts `load` bytes on a link.
+    Links carry `capacity` B/s. A rank, hop or link may stand for equal ranks, hops or links: rank
     `role[r]` of the graph stands for rank r of the collective.
     """
 
@@ -111,7 +111,7 @@ def folded(graph: MessageGraph) -> MessageGraph:
     """A graph with one rank, hop or link for each class of equal ranks, hops or links.
 
     In the coarsest equitable partition of ranks, hops and links (`sim.engine.fold`), the hops of a
-    class load the links of a class alike. So one flow with the load of all its hops is exact.
+    class load the links of a class alike. So one flow with the loads of all these hops is exact.
     """
     ranks, hops = len(graph.ready), len(graph.src)
     on = graph.route >= 0

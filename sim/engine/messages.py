@@ -21,7 +21,7 @@ from sim.engine.timeline import Role, Span, Timeline
 from sim.hardware.cluster.topology import Link, Topology
 from sim.program.causes import DATA
 
-_EQUAL = 1e-13
+_EQUAL = 1e-13  # times that differ by at most this share count as equal
 
 
 def replay(graph: MessageGraph) -> Floats | None:
@@ -29,7 +29,7 @@ def replay(graph: MessageGraph) -> Floats | None:
 
     In a round, message k ends at ready[src_k] + delay_k + bytes_k / rate_k; a rank is ready when
     its last message has ended. Every message is taken to have its links to itself. Each round is
-    checked for messages that meet. If none do, the answer is exact with shared links, too.
+    checked for messages that meet. If no messages meet, the answer is exact.
     """
     ready, busy = graph.ready.copy(), np.full(len(graph.capacity) + 1, -np.inf)
     for run in graph.runs:
@@ -71,15 +71,15 @@ def _replay_run(graph: MessageGraph, run: Run, ready: Floats, busy: Floats) -> b
     return True
 
 
-_TRACED = 200_000
+_TRACED = 200_000  # the most messages that a trace can show
 _OF_HOP = 3e-5  # s on one core for each pair of ranks that exchange messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedMessages:
     """When each rank was done (s), the number of messages, and whether some messages `contend` on a
-    link. If they do, `instants` counts the moments at which rates were set, and `roles` the played
-    ranks, each of which may stand for equal ranks."""
+    link. If they do, `instants` counts the moments at which rates were set. `roles` counts the
+    played ranks, each of which may stand for equal ranks."""
 
     done: Floats
     messages: int

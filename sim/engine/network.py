@@ -1,13 +1,13 @@
 """Flows that share links by weighted max-min fairness: the one mechanism behind all traffic.
 
-A flow moves `size` bytes and loads each link l it uses with `load_l` bytes per byte of progress.
-Rates x are weighted max-min fair under  sum_f load_fl x_f <= capacity_l  (Bertsekas and
-Gallager, Data Networks, section 6.5.2): grow all rates together, freeze the flows of a link when
-it is full, go on with the rest. A ring all-reduce is one flow, a pipeline send another, so
-contention between them follows from the flows; no input states it.
+A flow f moves `size` bytes and puts load_fl bytes on link l for each byte of progress. Its rate x_f
+is weighted max-min fair under  sum_f load_fl x_f <= capacity_l  (Bertsekas and Gallager, Data
+Networks, section 6.5.2): grow all rates together, freeze the flows of a link when the link is full,
+go on with the rest. A ring all-reduce is one flow, a pipeline send is another, so contention
+between them follows from the flows; no input states it.
 
-Rates change when a flow starts or ends, and only where that has an effect (`FairShares`). All
-changes of one instant take effect together, flows in the order in which they started.
+When a flow starts or ends, only the rates of affected flows are computed again (`FairShares`). All
+changes of one instant take effect together. Flows are treated in the order in which they started.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ from simpy.events import Event
 from sim.engine.events import Clock, at_the_end_of_the_instant, carried, then
 from sim.engine.fair_shares import FairShares, Loads, Share
 
-_EPSILON = 1e-12
+_EPSILON = 1e-12  # share of a rate: smaller changes are ignored
 
 Arrived = Callable[[Any], None]
 
@@ -38,12 +38,12 @@ class Flow(Share):
 
 
 class Network:
-    """Links with a capacity in B/s each, and the flows that are on them now."""
+    """Links, each with a capacity (B/s), and the flows that are on them now."""
 
     def __init__(self, env: Clock, capacities: Sequence[float]) -> None:
         self.env = env
         self.shares = FairShares(capacities)
-        # A flow that is alone on its links: its end is known when its latency begins.
+        # The flow that has a link to itself; its end is known when its latency begins.
         self._ahead: list[Flow | None] = [None for _ in capacities]
         self._settling = False
         self._started = 0

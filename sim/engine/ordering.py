@@ -1,6 +1,6 @@
 """Search for the order of passes that suits the durations of a job's own passes and messages.
 
-Some schedules of the table have an order that depends on times (`Entry.searched`). Such a schedule
+Some schedules have an order that depends on times (`Entry.searched`). Such a schedule
 is first written in its plain order. The seconds of this program's passes and messages, and the
 bytes that passes keep, are the costs of the search.
 """
@@ -34,7 +34,7 @@ def searched(job: Job, machine: Machine, search: "Callable[[Costs, int], Schedul
 
 def fixed_orders(job: Job) -> Iterator[tuple[str, Program]]:
     """Yield the name and the job's program for each usual schedule with a fixed order and one chunk
-    per stage. They are compared with the order that was searched for."""
+    per stage. The searched order is compared with them."""
     assert job.order is not None
     stages, count = job.order.stages, job.plan.microbatches
     for name, entry in schedules.table().items():
@@ -44,9 +44,9 @@ def fixed_orders(job: Job) -> Iterator[tuple[str, Program]]:
 
 
 def costs_of(program: Program, machine: Machine, memory: float) -> "Costs":
-    """The seconds and the kept bytes of a program's passes. The limit of each stage is `memory`
-    times the memory of 1F1B: as many microbatches as there are stages, with the bytes of the stage
-    that keeps most
+    """The seconds and the kept bytes of a program's passes. The limit of each of p stages is
+    `memory` p k bytes, where p k is the memory of 1F1B. Here k is the most bytes that any stage
+    keeps of a microbatch
     (sail-sg/zero-bubble-pipeline-parallelism, zb_schedules.py: `zero_bubble_max_pending_backward`).
     """
     from sim.parallel.bubble_filling import Costs
@@ -91,7 +91,7 @@ def _rows(program: Program, value: Callable[[int, int], float]) -> "Rows":
 def _usual(
     values: Mapping[tuple[int, PassVariant], float], stage: int, chunk: int, kind: Kind
 ) -> float:
-    """The value of a pass of a kind that is neither the first nor the last, if there is one."""
+    """The value of a pass of this kind: neither the first nor the last, if there is such a pass."""
     own = {
         (variant.first + variant.last): value
         for (at, variant), value in values.items()

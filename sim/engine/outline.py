@@ -16,7 +16,7 @@ from sim.program.program import Program
 from sim.program.schedule import Action
 from sim.program.unrolled import operations
 
-Cut = Literal["whole", "team", "apart"]  # one step, one step of several roles, a step per item
+Cut = Literal["whole", "team", "apart"]  # one step, one step of several roles, a step for each item
 
 
 class Named(NamedTuple):
@@ -27,7 +27,7 @@ class Named(NamedTuple):
     name: str
 
 
-# Unlike other dataclasses, entries are not frozen: a large job has tens of thousands.
+# Entries are not frozen, as frozen objects are slow to make and a large job has thousands.
 @dataclass(slots=True, eq=False)
 class Meeting:
     """A step that takes part in `calls`. If it is `joined`, the step before has joined the calls,
@@ -47,8 +47,8 @@ class Meeting:
 @dataclass(slots=True, eq=False)
 class Computation:
     """A step that computes all of `work`; with `team`, together with other roles. If it is `apart`,
-    it computes one `segment` of the work and joins the calls in `joins`. Without a segment it is
-    the time that the work loses to collectives beside it."""
+    it computes one `segment` of the work and joins the calls in `joins`. Without a segment it
+    stands for the time that the work loses to collectives beside it."""
 
     index: int
     name: str
@@ -68,8 +68,8 @@ Written = tuple[Operation, Action | None]
 
 
 class Outlines:
-    """The outlines of a program's stages, by how roles play computations. `disturbed` says whether
-    other traffic has disturbed the program's teams in an earlier play."""
+    """The outlines of a program's stages, a separate outline for each way to play computations.
+    `disturbed` says whether other traffic has disturbed the program's teams in an earlier play."""
 
     def __init__(self, program: Program) -> None:
         stages = range(len(program.stages))
@@ -85,7 +85,7 @@ class Outlines:
         ]
 
     def of(self, stage: int, cut: Callable[[Work], Cut]) -> tuple[Entry, ...]:
-        """The outline for a role of a stage; `cut` tells how the role plays each work."""
+        """The outline for a role of a stage; `cut` tells how the role plays each piece of work."""
         cuts = {key: cut(work) for key, work in self._works[stage].items()}
         key = stage, tuple(cuts.values())
         if key not in self._known:
@@ -175,8 +175,8 @@ class _Outline:
         yield from entries
 
     def _named(self, calls: Iterable[Call], prefix: str) -> tuple[Named, ...]:
-        """Name calls. The name of a collective begins with its operation, which its peers run, too;
-        messages have keys."""
+        """Name calls. A collective's name begins with the name of its operation, which its peers
+        run, too. A message's name is its key."""
         return tuple(
             Named(
                 call,

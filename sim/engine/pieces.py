@@ -13,9 +13,9 @@ _NOT_IN_FRAME = ("parts", "transfers", "meetings", "facts")
 
 
 def frame_of(timeline: Timeline) -> pd.DataFrame:
-    """A row for each piece of each span: number of the span, role, stage, ranks, stream, name,
-    cause, start, end, duration, args. Durations add up by `cause`. Bytes of a span are in the row
-    of its last piece alone, so that they add up, too."""
+    """A row for each piece of each span. Columns are span (its number), role, stage, ranks, stream,
+    name, cause, start, end, duration (s), and the span's args. Durations add up by `cause`. Bytes
+    of a span are in the row of its last piece alone, so that they add up, too."""
     table = pd.DataFrame(
         {
             "span": number,
@@ -43,7 +43,7 @@ def frame_of(timeline: Timeline) -> pd.DataFrame:
 
 def pieces(span: Span) -> Iterator[tuple[Cause, float, float]]:
     """Yield each cause of a span with its beginning and end (s). The pieces add up to the span. A
-    pass is the lag of its host, then its parts one after another. A communication is the wait
+    pass has the lag of its host as a piece, then its parts in turn. A communication has the wait
     before its transfers, then the transfers in the order in which they begin. A span that takes no
     time is a single piece.
 

@@ -1,7 +1,7 @@
 """Lowering of programs whose collectives name their own links.
 
-Every stage is one rank, so nothing is folded and no machine is needed. Without recordings this file
-would be superfluous.
+Every stage is one rank, so there are no equal ranks to fold, and no machine is needed. Only
+recordings need this file.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ def _cost(work: Work) -> Cost:
 
 
 class _Network:
-    """The transfers of all stages, and the links that they load with the B/s of each."""
+    """The transfers of all stages, and the rate (B/s) of each link that they load."""
 
     def __init__(self) -> None:
         self.transfers: list[Transfer] = []
@@ -73,7 +73,7 @@ class _Network:
         self._places: dict[str, int] = {}
 
     def number(self, call: PlacedCollective) -> int:
-        """The number of the transfer of all stages that have a call of this name."""
+        """The number of the transfer in which all calls of this name take part."""
         number = self._numbers.setdefault(call.name, len(self.transfers))
         if number == len(self.transfers):
             self.transfers.append(

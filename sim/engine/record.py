@@ -1,6 +1,6 @@
 """The record of a run: when every step of every stream ran, in arrays.
 
-Accounts are read off the arrays; spans and rates are written down only if somebody looks
+Accounts are read off the arrays. Spans and rates are made only when they are asked for
 (`sim.engine.spans`).
 """
 
@@ -29,8 +29,8 @@ class Record:
     `parts` holds the distinct splits of computations by cause, `kinds` the (cause, kind) of
     transfers. `passes_end` is when the last pass ended. `engine` names the engine that played the
     run, and `because` says why. Usually a step takes until `end`. It takes the `period` instead if
-    stages end steps apart (`Program.apart`) or pipelines do not drain. If they do not drain, `base`
-    is the record of the same program with fewer steps, and this run has `more` further steps.
+    stages end a step at different times (`Program.apart`) or pipelines do not drain. If they do not
+    drain, `base` is the record of the same program with `more` fewer steps.
 
     The record of a replay knows two facts without its steps. `moments` tells when a stage's
     operations began and ended, given the places of their passes in the stage's order and their
@@ -94,7 +94,7 @@ class Record:
         )
 
     def beyond(self, base: "Record", more: int) -> "Record":
-        """The record with the time of each of the `more` steps that this run has beyond `base`."""
+        """The record with a period: the mean of its last `more` steps, which `base` lacks."""
         return replace(self, period=(self.end - base.end) / more, base=base, more=more)
 
     @cached_property

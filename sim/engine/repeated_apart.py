@@ -1,4 +1,4 @@
-"""The step time of stages that end their steps apart (`Program.apart`)."""
+"""The step time of stages that end a step at different times (`Program.apart`)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,13 +12,13 @@ from sim.program.operations import COMPUTE_STREAM
 
 
 def repeated_apart(record: Record, opened: Sequence[bool]) -> Record:
-    """The record with the step time of stages that end apart, some with opening work."""
+    """The record with its step time; `opened` marks the stages that begin with opening work."""
     spans = (_span(record, role, opened[role.stage]) for role in record.roles)
     return replace(record, period=max(spans))
 
 
 def _span(record: Record, role: Role, opened: bool) -> float:
-    """Seconds from the beginning of a role's first pass to its end, plus its opening work."""
+    """Seconds from the start of a role's first pass to the role's end, plus its opening work."""
     tracks = [track for track in record.tracks if track.role == role.index and len(track.end)]
     end = max((float(track.end[-1]) for track in tracks), default=0.0)
     compute = next((track for track in tracks if track.stream == COMPUTE_STREAM), None)

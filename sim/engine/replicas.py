@@ -1,8 +1,8 @@
 """Which ranks are simulated if many replicas are alike.
 
 Replicas that fill whole nodes can be exchanged without any effect, unless a replica is slow or has
-a slow link. So can pods of equally many replicas. One block of replicas stands for all exchangeable
-blocks, so the size of the simulation does not grow with the number of replicas.
+a slow link. Pods of equally many replicas can be exchanged, too. One block of replicas stands for
+all exchangeable blocks, so the simulation does not grow with the number of replicas.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +19,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.parallel.mesh import Mesh, axis_of, dividing
 
 Indices = NDArray[np.int64]
-_OF_BLOCK, _HELD = 6e-7, 100.0  # s and bytes of each block of replicas
+_OF_BLOCK, _HELD = 6e-7, 100.0  # s and bytes that the simulator needs for a block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,8 +155,8 @@ def _places(
     place_of: Callable[[int], int],
     several: bool,
 ) -> list[tuple[int, ...]]:
-    """The places (pods or stores) of each block's nodes, in order. Empty for all blocks if there
-    are not `several` places."""
+    """The places (pods or stores) of each block's nodes, in order. They are left out unless there
+    are `several` places."""
     blocks = mesh[axis] // width
     if not several:
         return [()] * blocks

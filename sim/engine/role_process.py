@@ -8,8 +8,8 @@ another stream. Transfers and steps call `resume` directly at their end, so the 
 events at which time passes.
 
 A computation with collectives inside is a single wait until its end. The end is known beforehand,
-as long as no other traffic uses the collectives' links. When other traffic begins there, the ended
-items are done with, and the item under way is played on the network.
+as long as no other traffic uses the collectives' links. When other traffic begins there, ended
+items stay as they are, and the item under way is played on the network.
 """
 
 from collections.abc import Callable, Generator
@@ -44,8 +44,8 @@ class Progress:
 
     @property
     def parts(self) -> Parts:
-        """Seconds by cause, including the seconds that disturbances took. Waits for the host that
-        are hidden by disturbances no longer count as the host's."""
+        """Seconds by cause, including the seconds that disturbances took. Waits for the host
+        that disturbances hide no longer count."""
         if not self._lost:
             return self.step.cost.parts
         parts = dict(self.step.cost.parts)
@@ -208,7 +208,7 @@ class RoleProcess:
             self.host_free = max(self.host_free, self.env.now)
 
     def _leave(self, team: int, log: Log, resume: Resume) -> Playing:
-        """Wait until this role is done with its team's computation, which all roles have begun."""
+        """Wait until this role ends its part of a computation that its whole team has begun."""
         log.start[-1] = log.end[-1]
         end, host = self.meetings.behind(team, self.program.role.index)
         self.host_free = max(self.host_free, host)

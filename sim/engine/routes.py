@@ -1,6 +1,6 @@
 """Routes between endpoints: the links that a message, several messages or a collective load.
 
-These are links of the topology. Regions that are far apart have one further link each.
+These are links of the topology. Regions that are far apart add one link each.
 """
 
 import re
@@ -45,8 +45,8 @@ class Regions:
 
 
 class Routes:
-    """All routes of a machine. `overhead` is the software's cost of a message (s). Regions are told
-    by the nodes' numbers; `guests` gives the region of each node that lies elsewhere."""
+    """All routes of a machine. `overhead` is the software's cost of a message (s). A node's
+    number gives its region, except for nodes in `guests`, which gives their regions."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Routes:
     def together(
         self, pairs: Iterable[tuple[Endpoint, Endpoint]], shares: Iterable[float]
     ) -> Route:
-        """The route of several messages that progress together, by their shares of the bytes."""
+        """The route of messages that progress together and have these shares of the bytes."""
         routes = [self.between(source, target) for source, target in pairs]
         loads = _summed(zip((loads for loads, _ in routes), shares, strict=True))
         return loads, max((latency for _, latency in routes), default=0.0)
@@ -82,7 +82,7 @@ class Routes:
     ) -> tuple[Route, LinkLoads]:
         """The route of a collective of all GPUs of some endpoints, in bytes on each link, and the
         part of these bytes that the protocol adds. With `in_pieces`, each GPU of an endpoint holds
-        a piece of the `size` bytes. The collective is then several at once, each with one GPU of
+        a piece of the `size` bytes. Then several collectives run at once, each among one GPU of
         every endpoint.
 
         Across R regions, bytes pass every region's link once in each direction. An all-reduce pays
@@ -123,7 +123,7 @@ class Routes:
     def links_named(self, text: str) -> tuple[Link, ...]:
         """The links with a name: a name of the topology's links, region2, or region2.up.
 
-        Raises `InputError`.
+        Raises `InputError` for an unknown name.
         """
         named = re.fullmatch(r"region(\d+)(?:\.(up|down))?", text)
         if not named or self.regions is None:

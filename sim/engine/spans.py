@@ -1,4 +1,4 @@
-"""The spans of a played run, and the rates of devices and links over its time.
+"""The spans of a played run, and the rates of devices and links over time.
 
 Rates are FLOP/s of each role and bytes a second on links. An operation spreads its FLOPs, and the
 bytes of the collectives inside it, evenly over its time. A transfer spreads its bytes evenly from
@@ -19,9 +19,9 @@ from sim.engine.tracks import COMMUNICATION, Indices, Track
 from sim.hardware.cluster.host import UNITS
 from sim.program.causes import COMPUTE, WAITING, Cause
 
-_DIGITS = 9  # decimals of seconds, so that rounding lets no operations overlap
+_DIGITS = 9  # decimals of rounded seconds: successive operations must not seem to overlap
 
-Amounts = list[tuple[float, ...]]  # begin, end (s), amount; on links also net bytes
+Amounts = list[tuple[float, ...]]  # begin, end (s), amount; of links also payload bytes
 
 MOST_LINKS = 8  # links of each kind whose rates are shown, the most loaded first
 
@@ -52,7 +52,7 @@ class Spans:
                 yield _rate(None, _name(links[link]), UNITS.get(kind, "B/s"), traffic[link])
 
     def columns(self) -> Columns:
-        """Track by track, all computations and then all transfers."""
+        """The columns of all tracks in turn: computations of a track, then its transfers."""
         causes: dict[Cause, int] = {}
         of_parts, of_kinds = (
             np.array([causes.setdefault(cause, len(causes)) for cause in own], dtype=np.intp)

@@ -18,7 +18,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """Ranks that behave alike and are simulated once: `ranks` of them, the lowest `first_rank`.
+    """A number of `ranks` that behave alike and are simulated once; `first_rank` is the lowest.
 
     `pieces` has the piece of the model in each of the ranks' chunks, `coordinates` the coordinates
     of the lowest rank along the axes.
@@ -40,8 +40,8 @@ class Span:
 
     The `args` of a pass are phase, microbatch, chunk and `parts`, seconds by cause that add up to
     the pass. The `args` of a communication are kind, bytes, ranks, algorithm, protocol, its
-    `transfers` and `meetings`. A meeting is the number of a transfer, equal for all participants,
-    and the source and target stage of a message.
+    `transfers` and `meetings`. A meeting is the number of a transfer, which all participants
+    share, and for a message also its source and target stage.
     """
 
     role: int
@@ -136,7 +136,7 @@ class Played(Deferred[Span]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """All spans of one run, in order of their start within each role and stream. `step` is the time
-    of a step where it differs from `end` (as with `Program.apart`). `rates` are the rates of
+    of a step if it differs from `end` (as with `Program.apart`). `rates` are the rates of
     devices and links over time."""
 
     roles: tuple[Role, ...]

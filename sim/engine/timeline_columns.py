@@ -43,6 +43,6 @@ def _rows(span: Span) -> Iterator[tuple[Cause, float, float, bool, tuple[int, in
 
 
 def columns_of(timeline: Timeline) -> Columns:
-    """The columns of a timeline, for which spans of a run that was played need not be written."""
+    """The columns of a timeline; a played run makes them without its spans."""
     spans = timeline.spans
     return spans.columns if isinstance(spans, Played) else columns_of_spans(spans)

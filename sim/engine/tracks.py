@@ -48,7 +48,7 @@ class Track:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Runs:
-    """The tracks of runs that differ only in durations, as columns: the last axis of all times.
+    """The tracks of runs that differ only in durations; runs are the last axis of all times.
 
     `parts` and `kinds` are as in a record; seconds by cause may be arrays [columns]. Each run has
     its step time `step`, its `end`, and the end `passes_end` of its last pass [columns].

@@ -30,7 +30,7 @@ class Fault:
 
     `shape` is Weibull's shape (1: exponential, no memory; below 1: new components fail more often).
     `breaks` says whether the node is lost until it is repaired. With `slows` > 1 the node does not
-    fail but is that many times slower until it is noticed. With `lasts`, the slowness ends by
+    fail but is that many times slower until this is noticed. With `lasts`, the slowness ends by
     itself after this time on average (s, exponential), and the job does not stop for it. A
     checkpoint precedes a `planned` stop.
     """
@@ -56,7 +56,7 @@ class Conduct:
     blocking checkpoint; an asynchronous checkpoint is copied out meanwhile). A fault is noticed
     after `detection`, a slow node after `slow_detection` (means of exponential times). A restart
     from the checkpoint takes `restart`. After a fault that breaks no node, a copy in the nodes'
-    memory shortens it to `in_place` (None: no shorter). An `elastic` job can give up its `replicas`
+    memory shortens this to `in_place` (None: no copy). An `elastic` job can give up its `replicas`
     one by one. `spares` are nodes on standby; the repair of a broken node takes `repair`. `at_risk`
     is the most work that a failure can lose: work that no server or other worker has yet.
     """
@@ -90,7 +90,7 @@ class Conduct:
 
 @dataclass(slots=True)
 class Ledger:
-    """Seconds by cause, which add up to the simulated time, counts of faults and checkpoints."""
+    """Seconds by cause, which add up to the simulated time; counts of faults and of checkpoints."""
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0.0))
     faults: dict[str, int] = field(default_factory=dict)
@@ -155,8 +155,8 @@ def _fault_of(interrupt: simpy.Interrupt) -> Fault:
 class TrainingRun:
     """A job and its faults.
 
-    `_worked` has the seconds of training since the last start at each change of the job's speed,
-    and `_trained` the productive seconds of each. `reached` has the times at which the productive
+    `_worked` has the seconds of training from the last start to each change of the job's speed, and
+    `_trained` the productive seconds up to then. `reached` has the times at which the productive
     seconds reached a goal; reached goals are removed from `goals`."""
 
     def __init__(
@@ -283,7 +283,7 @@ class TrainingRun:
             self._training.interrupt(fault)
 
     def _drag(self, fault: Fault) -> Process:
-        """Slow the job down until the slow node is noticed, whose replacement costs a restart. A
+        """Slow the job down until the slow node is noticed; its replacement costs a restart. A
         fault that `lasts` for some time ends by itself instead."""
         self._account()
         self.slow.append(fault.slows)
@@ -309,7 +309,7 @@ class TrainingRun:
 
     @property
     def speed(self) -> float:
-        """The progress per second of training: less with slow nodes and with missing replicas."""
+        """The progress per second of training, which slow nodes and missing replicas reduce."""
         slowest = max(self.slow, default=1.0)
         return (1.0 - self.missing / self.conduct.replicas) / slowest
 

@@ -34,7 +34,7 @@ class Classes:
 
 class Volume(NamedTuple):
     """The data that a call moves within its group. A message between two ranks uses a communicator
-    of `among` ranks; a collective may run `beside` kernels of this many seconds."""
+    of `among` ranks; a collective may run beside kernels that take `beside` seconds."""
 
     kind: str
     bytes: float
@@ -45,8 +45,8 @@ class Volume(NamedTuple):
 
 
 class TransferDesk:
-    """The traffic of communicators' calls on a machine. Transfers of the scopes `beside` run while
-    ranks compute."""
+    """Finds the traffic of communicators' calls on a machine. Transfers of the scopes `beside` run
+    while ranks compute."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class TransferDesk:
         return self._costs[key]
 
     def loads(self, g: int, way: int) -> "_GroupLoads":
-        """The loads of communicator g if its bytes cross the network by one of the ways."""
+        """The loads of communicator g if its bytes cross the network in this way."""
         key = g, way
         if key not in self._group_loads:
             rows, number = self.rows(g), self.class_of[g]
@@ -184,8 +184,8 @@ class TransferDesk:
 
 
 class _GroupLoads(NamedTuple):
-    """Loads per byte of a communicator's ports and NICs: the distinct loads of its links, the load
-    of each class of links, and the loads of all groups of its kin on them."""
+    """Loads for each byte of a communicator's ports and NICs: the distinct loads of its links, the
+    load of each class of links, and the loads if all groups of its scope and stage call at once."""
 
     busiest: tuple[tuple[float, float], ...]
     through: tuple[tuple[int, float, float], ...]
@@ -208,7 +208,7 @@ def _members(groups: Indices) -> Indices:
 
 
 class RankTransfers:
-    """The traffic of the calls of one rank, at the transfer desk."""
+    """The traffic of one rank's calls; `desk` finds the traffic of all ranks."""
 
     def __init__(self, desk: TransferDesk, index: int) -> None:
         self.desk, self.index = desk, index
@@ -260,7 +260,7 @@ NO_TRAFFIC = Traffic(0.0, 0.0, ())
 
 @dataclass(frozen=True, slots=True)
 class OwnLinks:
-    """The links of one rank, as answers to the questions of `sim.engine.costs.Links`."""
+    """The links of one rank, with the methods of `sim.engine.costs.Links`."""
 
     desk: RankTransfers
     stage: int
@@ -270,7 +270,7 @@ class OwnLinks:
         return self.desk.traffic(call, self.stage).alone
 
     def at_once(self, call: Collective) -> float:
-        """Seconds of a collective while all other groups of its kin call the same collective."""
+        """Seconds of a collective while all groups of its scope and stage call it at once."""
         return self.desk.traffic(call, self.stage).at_once
 
     def losses(self, call: Collective) -> Losses:

@@ -25,8 +25,8 @@ def carried(
     messages: Messages,
     traffic: OfOperation,
 ) -> dict[LinkClass, tuple[float, float]]:
-    """The bytes that links carry (`Record.carried`), from the numbers of equal passes. `traffic`
-    gives the collectives of an operation of a kind of pass."""
+    """The bytes that links carry (`Record.carried`): those of each kind of pass, times the number
+    of its passes. `traffic` gives the collectives by kind of pass and number of the operation."""
     busy: defaultdict[int, float] = defaultdict(float)
     sent: defaultdict[int, float] = defaultdict(float)
     desks = estimate.machine.desks
@@ -47,7 +47,7 @@ def carried(
 def _of_passes(
     estimate: Estimate, lowest: Sequence[Lowering], traffic: OfOperation
 ) -> Iterator[tuple[Carried, float]]:
-    """Yield the bytes of each operation of passes on links, and the number of such passes."""
+    """Yield the bytes that each operation of a pass puts on links, and how many passes do so."""
     grid = estimate.grid
     counts = np.bincount(grid.kind[grid.kind >= 0]).tolist()
     for kind, ((stage, _), times) in enumerate(zip(grid.kinds, counts, strict=True)):

@@ -53,7 +53,7 @@ def _links_inside(writer: Writer, stage: int) -> set[int]:
 
 
 def _outside(writer: Writer) -> dict[int, list[LinkUse]]:
-    """The uses by traffic outside of computations, by link."""
+    """When traffic outside computations uses each link."""
     uses: dict[int, list[LinkUse]] = {}
     links = [e.machine.links for e in writer.estimates]
     for traffic, begun in (*writer.messages(), *writer.collectives()):

@@ -41,7 +41,7 @@ class _Spans:
 def overfull_inside(writer: Writer, shared: Mapping[int, tuple[list[LinkUse], list[int]]]) -> bool:
     """Whether collectives inside computations and other traffic ask a shared link for more than its
     capacity. `writer` has a single column; `shared` has each link's other uses, and the stages
-    whose computations load it."""
+    whose computations load the link."""
     computations = list(_computations(writer))
     for link, (uses, stages) in shared.items():
         end = writer.passes_end[stages].max()
@@ -83,8 +83,8 @@ class _Computation:
         return shares(self.desk.traffic(call, self.stage), self.desk.desk.links)
 
     def uses(self, link: int, busy: "_Spans | None") -> list[LinkUse]:
-        """When the collectives inside use a link. If `busy` spans are given, only passes whose
-        computation overlaps a span count."""
+        """When the collectives inside use a link. If `busy` spans are given, passes whose
+        computation overlaps none of them are left out."""
         start, host, end = self._moments
         if busy is not None:
             chosen = busy.overlap(start[:, 0], end[:, 0])

@@ -1,8 +1,8 @@
 """The passes of a schedule as numbered nodes, with arrays that tell what each pass waits for.
 
-Nodes are numbered stage by stage in their order. The schedule and the style in which stages
-exchange messages (`sim.program.program.Exchange`) determine what a pass waits for. The arrival of
-its input is the latest of some moments of other nodes, each plus the seconds of a message.
+Nodes are numbered stage by stage, in the order of their passes. The schedule and the style in which
+stages exchange messages (`sim.program.program.Exchange`) determine what a pass waits for. Its input
+arrives at the latest of some moments of other nodes, each plus the seconds of a message.
 """
 
 from collections.abc import Iterator

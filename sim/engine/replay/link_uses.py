@@ -11,9 +11,9 @@ from sim.engine.tracks import Floats
 
 Flags = NDArray[np.bool_]
 
-ROUNDING = 1e-9  # share of the step: rounding errors of times, which the clock removes (`events`)
+ROUNDING = 1e-9  # share of the step: a shorter overlap is a rounding error of times
 
-_FULL = 1.0 + 1e-6
+_FULL = 1.0 + 1e-6  # share of a link: traffic that asks for more contends
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def overfull(uses: Sequence[LinkUse]) -> Flags:
         return over
     begin = np.concatenate([use.begin for use in uses])
     end = np.concatenate([use.end for use in uses])
-    # Traffic that ends as other traffic begins leaves the link to it.
+    # Traffic that ends when other traffic begins does not contend with it.
     end = end - ROUNDING * end.max(axis=0, initial=0.0)
     left = _without_turns(begin, end)
     share = np.concatenate([np.broadcast_to(use.share, use.begin.shape)[:, left] for use in uses])
@@ -60,8 +60,8 @@ def overfull(uses: Sequence[LinkUse]) -> Flags:
 
 
 def _without_turns(begin: Floats, end: Floats) -> NDArray[np.intp]:
-    """The columns in which traffic does not take turns. Most columns that take turns do so in the
-    order of the first of them, so their times need not be sorted."""
+    """The columns in which some transfers overlap. In most other columns the transfers take turns
+    in the same order, so the times of a single column are sorted."""
     left = np.arange(begin.shape[1])
     while len(left):
         order = np.argsort(begin[:, 0])

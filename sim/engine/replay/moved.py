@@ -1,7 +1,7 @@
 """A folded program on another machine, which differs from the first only in rates and latencies.
 
-Traffic whose calls cost as much on both machines, over links of equal capacities, is taken over.
-So are maps of passes: their keys have the seconds of all calls of a pass.
+Traffic is reused if its call costs the same on both machines and its links have equal capacities.
+Maps of passes are reused, too, because their keys hold the seconds of all calls of a pass.
 """
 
 from copy import copy
@@ -17,8 +17,8 @@ from sim.program.program import Stage
 
 
 class MovedDesk(TransferDesk):
-    """A desk for another machine with the same classes of ranks, groups and links. `kept` has the
-    ids of the traffic that it takes over."""
+    """The transfers of another machine with the same classes of ranks, groups and links. `kept` has
+    the ids of the reused traffic."""
 
     def __init__(self, before: TransferDesk, machine: Machine) -> None:
         self.__dict__.update(before.__dict__)
@@ -42,7 +42,7 @@ class MovedDesk(TransferDesk):
 
 
 class MovedTransfers(RankTransfers):
-    """The transfers of the same rank at another desk."""
+    """The transfers of the same rank on the other machine."""
 
     def __init__(self, before: RankTransfers, desk: MovedDesk) -> None:
         super().__init__(desk, before.index)
@@ -75,7 +75,7 @@ class MovedMachine(FoldedMachine):
 
 
 def _moved(step: TailStep, stage: int, desk: RankTransfers, costs: Costs) -> TailStep:
-    """An operation of a stage's end, at another desk."""
+    """An operation after a stage's passes, on the other machine."""
     operation = step.operation
     if isinstance(operation, Communicate):
         traffic = tuple([(call, desk.traffic(call, stage)) for call, _ in step.traffic])

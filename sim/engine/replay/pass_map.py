@@ -2,7 +2,7 @@
 
 The operations are played once, with forms instead of times. A form has a lag (s) for each moment on
 which a pass may depend, and stands for the latest of these moments plus their lags. So a pass of a
-hundred layers that gather their weights is a handful of numbers.
+hundred layers that gather their weights becomes a handful of numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,9 +74,9 @@ class PlayedOperation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassMap:
-    """The (max, +) `table` of a pass [outputs, inputs]. Outputs are when its last computation ends,
-    when the host is free, when each side stream is free, and when its last but one computation
-    ends. `form` is equal for passes that are written to records together."""
+    """The (max, +) `table` of a pass [outputs, inputs]. Outputs are moments: its last computation
+    ends, the host is free, each side stream is free, and its last but one computation ends. `form`
+    is equal for passes that are written to records together."""
 
     table: Floats
     played: tuple[PlayedOperation, ...]

@@ -43,8 +43,8 @@ class Durations:
 
 
 class Pipeline:
-    """Evaluates a grid in wavefronts. `computations` counts them in each kind of pass. With `sync`,
-    the host waits for receipts that block the compute stream."""
+    """Evaluates a grid in wavefronts. Each kind of pass has a number of `computations`. With
+    `sync`, the host waits for receipts that block the compute stream."""
 
     def __init__(self, grid: Grid, *, sync: bool, computations: tuple[int, ...]) -> None:
         self.grid, self.sync = grid, sync
@@ -144,7 +144,7 @@ class Pipeline:
         if self.sync:
             arrival = np.maximum(arrival, maps[:, HOST])
         if not grid.blocking:
-            # Operations wait for the input by name, or in place of computations that do not exist.
+            # Operations wait for the input if they name it or if an awaited computation is missing.
             missing = (np.where(few[0], maps[:, COMPUTED], never),
                        np.where(few[1], maps[:, COMPUTED_2], never))  # fmt: skip
             arrival = np.maximum.reduce([arrival, maps[:, BROUGHT], *missing])

@@ -95,7 +95,7 @@ class Estimate:
 class FoldedMachine:
     """Prepares programs for evaluation on a folded machine; common parts are computed once.
 
-    Each stage is represented by its lowest role, which is exact if the stage has no other role.
+    The role with the lowest number represents its stage, exactly if the stage has no other role.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class FoldedMachine:
         return self._maps[key][1]
 
     def asked(self, stage: int, calls: Iterable[Call]) -> tuple[tuple[float, ...], ...]:
-        """The seconds on the network, and the memory traffic and SMs, of each call of passes."""
+        """The seconds on the network, the memory traffic and the SMs of each call of passes."""
         traffic = (self.desks[stage].traffic(call, stage) for call in calls)
         return tuple([(own.alone, own.at_once, own.memory, own.ctas) for own in traffic])
 
@@ -208,7 +208,7 @@ def sizes_between(program: Program) -> Mapping[tuple[int, int], set[float]]:
 
 
 def unmodelled(program: Program) -> str:
-    """The first feature of a program that maps and closings cannot express, or an empty text."""
+    """The first feature of a program that prevents a replay, or an empty text."""
     stages = dict.fromkeys(program.stages)
     variants = [ops for stage in stages for ops in stage.ops_by_variant.values()]
     passes = (operation for ops in variants for operation in ops)
@@ -241,7 +241,7 @@ def _pass_obstacle(operation: Operation) -> str:
     if operation.sync:
         return "the host waits within a pass"
     if isinstance(operation, Communicate) and operation.stream == COMPUTE_STREAM:
-        return "a pass communicates on the compute stream by itself"
+        return "an operation of a pass only communicates on the compute stream"
     return ""
 
 
@@ -276,7 +276,7 @@ class Played:
 
 
 def play(estimates: Sequence[Estimate]) -> Played:
-    """Play programs of one shape, a column each."""
+    """Play programs of one shape; each is a column of the arrays."""
     pipeline = pipeline_of(estimates[0])
     moments = pipeline.times(durations(estimates))
     closing = closing_of(estimates, moments[:, pipeline.grid.ends])
@@ -308,7 +308,7 @@ def closing_of(estimates: Sequence[Estimate], ends: Floats) -> Closing:
 
 
 def durations(estimates: Sequence[Estimate]) -> Durations:
-    """The durations of programs of one shape, a column each."""
+    """The durations of programs of one shape; each is a column of the arrays."""
     distinct = dict.fromkeys(tuple(map(id, e.stages)) for e in estimates)
     given = estimates if len(distinct) > 1 else estimates[:1]
     maps = np.stack([np.concatenate([stage.tables for stage in e.stages]) for e in given], axis=-1)

@@ -2,7 +2,7 @@
 
 Once every stage takes equally long for two groups of microbatches in a row, it takes as long for
 all later groups (a periodic regime of a (max, +) linear system, Baccelli et al. 1992, section 3.7).
-So a schedule of a thousand microbatches is a schedule of a few dozen plus a number of periods.
+So a thousand microbatches take the time of a few dozen microbatches plus a number of periods.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from sim.program.schedule import Action, Actions, Order, Schedule
 
 _COMPARED = 3  # periods whose moments are compared: they may only differ by a shift in time
 _ENDS = 1  # periods at the end of a region that the schedule's end may change
-_EQUAL = 1e-7  # share of a period: the largest difference of equal times
-_MOST = 8  # most microbatches of a short schedule, per stage and repeated microbatch
+_EQUAL = 1e-7  # share of a period: times that differ by no more count as equal
+_MOST = 8  # times (stages + `least`): the most microbatches of a short schedule
 
 Make = Callable[[int], Schedule]
 
 
 class Region(NamedTuple):
-    """The region in which a stage's order repeats, up to `last`; a period is `long` actions."""
+    """The region in which a stage's order repeats, up to `last`. A period has `long` actions."""
 
     last: int
     long: int
@@ -90,8 +90,8 @@ class Repeating:
 def repeating(make: Make, stages: int, rest: int, group: int, *, least: int) -> Repeating | None:
     """A short schedule of `make`, in which at least `least` microbatches repeat the order.
 
-    It stands for all numbers of microbatches that leave `rest` when divided by `group`. None if no
-    schedule with a few times as many microbatches as stages repeats.
+    It stands for all numbers of microbatches whose remainder is `rest` when divided by `group`. The
+    answer is None if even schedules with many more microbatches than stages do not repeat.
     """
     periods = max(_COMPARED + _ENDS, -(-least // group))
     count = rest + group * (-(-stages // group) + periods)

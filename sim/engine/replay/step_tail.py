@@ -1,6 +1,6 @@
 """The end of a step without a clock: sum gradients, take their norm, update and share weights.
 
-A few operations per stage follow the passes; stages take part in some of them together. They are
+A few operations of each stage follow the passes. In some of them stages meet. The operations are
 played in order, for many layouts at once: every moment is an array [layouts].
 """
 
@@ -23,7 +23,7 @@ class TailStep:
     """An operation of one stage with its durations.
 
     `members` are the stages that meet at each of its transfers. `numbers` are device, host, lead
-    and wait of a computation, or the seconds of each transfer; only they differ between layouts.
+    and wait of a computation, or the seconds of each transfer. Layouts differ only in `numbers`.
     """
 
     operation: Operation
@@ -64,7 +64,7 @@ class StepTail:
 
     @cached_property
     def numbers(self) -> Floats:
-        """The numbers of all steps in a row."""
+        """The `numbers` of all steps, one after another."""
         return np.array([number for step in self.steps for number in step.numbers])
 
 
@@ -140,7 +140,7 @@ class Closing:
         return end
 
     def _advance(self, stage: int) -> bool:
-        """Play a stage's steps until one waits for another stage; return whether none is left."""
+        """Play a stage's steps until one waits for another stage; return whether all are played."""
         for number in range(len(self.spans[stage]), len(self.steps[stage])):
             step = self.steps[stage][number]
             if step.parts is not None:

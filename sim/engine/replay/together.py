@@ -1,4 +1,4 @@
-"""Play steps that differ only in durations together, as columns of the same arrays.
+"""Play several steps at once, as columns of the same arrays, if they differ only in durations.
 
 Steps are played together if their structures are equal: the shapes of their programs, the classes
 of equal ranks, and the loaded links. Rates, latencies and seconds of kernels may differ.
@@ -22,7 +22,7 @@ from sim.engine.timeline import Role
 from sim.engine.tracks import Runs
 from sim.program.program import Program
 
-_CELLS = 100_000  # moments of all columns that are played at once: more leave the cache
+_CELLS = 100_000  # the most moments that are played at once: more do not fit in the cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +74,7 @@ def _folded(program: Program, machine: Machine) -> _Folded:
 
 def runs(steps: Sequence[tuple[Program, Machine]]) -> Iterator[tuple[list[int], Runs]]:
     """Play steps without a clock. Yields the numbers of steps with equal structures, and their runs
-    as columns. Steps that need the clock and refused steps are left out.
+    as columns. Steps that need the clock, and steps with input errors, are left out.
     """
     groups: dict[tuple[Hashable, tuple[Role, ...]], list[tuple[int, Estimate]]] = {}
     last: _Folded | None = None

@@ -1,4 +1,4 @@
-"""Write the record of a program that was played without a clock: the arrays of the clock's log."""
+"""Write the record of a program that was played without a clock, in the clock's arrays."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +52,7 @@ class Writer:
         self.moments = played.moments
         stages = self.estimate.program.stages
         longest = max(len(ops) + len(stage.beside) for stage in stages for ops in stage.all_ops)
-        self.room = 2 * (longest + 4)  # steps of one node: exchanges, a pass, messages after it
+        self.room = 2 * (longest + 4)  # the most steps of a node: exchanges, a pass, messages
         self.parts: list[Mapping[Cause, float | Floats]] = []
         self.kinds: dict[tuple[Cause, str], int] = {}
         self.inputs = self._inputs()
@@ -89,12 +89,12 @@ class Writer:
 
     def _carried(self, folding: Folding) -> dict[LinkClass, tuple[float, float]]:
         """The bytes that links carry (`Record.carried`)."""
-        from sim.engine.replay.carried import carried  # for few records
+        from sim.engine.replay.carried import carried  # few records need it
 
         return carried(folding, self.played, self.estimate, self.messages(), self.traffic)
 
     def runs(self, roles: tuple[Role, ...]) -> Runs:
-        """The runs of all programs, a column each."""
+        """The runs of all programs, with a column for each."""
         self.rows: dict[str, list[_Rows]] = {COMPUTE_STREAM: []}
         self._open()
         if self.grid.batched:
@@ -206,7 +206,7 @@ class Writer:
         )
 
     def lags(self, kind: int, number: int, moment: Literal["start", "host", "end"]) -> Floats:
-        """The form of a moment of an operation in a kind of passes [inputs, columns]. There is a
+        """The form of a moment of an operation in passes of a kind [inputs, columns]. There is a
         single column if all columns are equal."""
         played = [map_.played[number] for map_ in self._maps(kind)]
         lags: Floats = np.array([getattr(operation, moment) for operation in played]).T

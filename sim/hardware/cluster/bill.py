@@ -68,12 +68,12 @@ def of_tree(
     pod: int,
     rails: bool,
 ) -> Bill:
-    """The leaves of `leaf` nodes each, and the tiers above that join them, in separate `planes`.
+    """The bill of leaves with `leaf` nodes each, and of the tiers above, in separate `planes`.
 
-    Switches of the highest tier have all of their `radix` ports down, each to a subtree. Other
-    tiers lead as many cables up as down. Of a `pod` of nodes (a leaf, if `pod` is 0) the highest
-    tier leads only 1/`oversubscription` as many up. With `rails` each NIC of a node leads to
-    another leaf.
+    In the highest tier all `radix` ports of a switch lead down, each to a subtree. Other tiers
+    have as many cables up as down. Only the highest tier of a `pod` of nodes (of a leaf, if `pod`
+    is 0) has 1/`oversubscription` as many up. With `rails` the NICs of a node lead to different
+    leaves.
 
     >>> of_tree(512, 4, 8, 1, 64, 4.0, pod=32, rails=False)
     Bill(switches=(128, 80, 16), links=4096, trunks=5120)
@@ -88,7 +88,7 @@ def of_tree(
 
 
 def _joined(pods: Sequence[Sequence[int]], radix: int, oversubscription: float) -> Bill:
-    """Leaves by pod, each with its number of cables down, and the switches that join them."""
+    """The bill of leaves, given as their numbers of cables down by pod, and of what joins them."""
     half = radix // 2
     switches, trunks = [sum(map(len, pods))], list[int]()
 

@@ -46,7 +46,7 @@ def neighbours(vertex: int, dims: Sequence[int]) -> tuple[int, ...]:
 def path(source: int, target: int, dims: Sequence[int]) -> tuple[int, ...]:
     """Dimension-ordered routing: correct the first dimension, then the next (Dally and Towles,
     Principles and Practices of Interconnection Networks, section 8.4). It takes the shorter way
-    around each ring, and the way upwards where both are as long.
+    around each ring, and the way upwards where both ways are equally long.
 
     >>> path(0, 11, (4, 4))
     (0, 3, 7, 11)

@@ -48,12 +48,12 @@ class Host:
         if (self.bandwidth > 0) == (self.generation > 0):
             raise ValueError("a host has one kind of link; give generation (of PCIe) or bandwidth")
         if self.generation and self.generation not in _LANES:
-            raise ValueError(f"generation = {self.generation} of PCIe; known are 3 to 6")
+            raise ValueError(f"generation = {self.generation} of PCIe is unknown; give 3 to 6")
         if self.gpudirect and self.devices_per_link > 1:
             raise ValueError("gpudirect needs a link for each device: set devices_per_link = 1")
 
     def bandwidth_of(self, kind: str) -> float:
-        """B/s of a link of this kind, headers counted; the number of cores for "cores".
+        """B/s of a link of this kind, with headers; the number of cores for "cores".
 
         >>> host = Host(generation=4, memory=1e12, memory_bandwidth=300e9)
         >>> round(host.bandwidth_of("pcie-up") / 1e9, 1)

@@ -67,7 +67,7 @@ def _links_of_storage(cluster: Placement) -> Iterator[Link]:
 
 
 def has_link(cluster: Placement, link: Link) -> bool:
-    """True for the links of this cluster, without enumerating them."""
+    """Whether the cluster has a link, without enumerating all links."""
     fabric, network = cluster.node, cluster.network
     match link:
         case ("port-up" | "port-down", gpu):
@@ -99,7 +99,7 @@ def summary(cluster: Placement) -> str:
 
 def too_few(cluster: Placement, gpus: int, whole: int) -> InputError:
     """The refusal of a job with more GPUs than the cluster has; `whole` GPUs would be enough."""
-    fault = f"{gpus:,} GPUs of a cluster that has {cluster.size:,}"
+    fault = f"the job needs {gpus:,} GPUs, but the cluster has {cluster.size:,}"
     like = f'a topology with like = "{cluster.name}" and gpus = {whole}'
     remedy = f"use at most {cluster.size}, set topology.gpus = {whole}, or write {like}"
     return InputError(f"topology {cluster.name}", fault, remedy)
@@ -110,7 +110,7 @@ def crowded(cluster: Placement, gpus: int, each: int) -> InputError:
     slots, nodes = cluster.slots or cluster.gpus_per_node, -(-gpus // each)
     there = cluster.size // slots
     fault = (
-        f"{gpus:,} GPUs fill whole trays of {nodes} nodes, {each} GPUs each, but there are "
+        f"{gpus:,} GPUs in whole trays take {each} GPUs of each of {nodes} nodes, but there are "
         f"{there} nodes of {slots}, which give {there * each:,} GPUs at {each} each"
     )
     remedy = f"set topology.gpus = {nodes * slots}, or use {gpus // slots * slots:,} GPUs"

@@ -27,7 +27,7 @@ Link = tuple[str, int] | tuple[str, int, int]
 ("nvme-up" | "nvme-down", node): the node's drives, written and read.
 ("cores", node): the host's processors; ("workers", gpu): worker processes of the GPU's loader.
 ("storage-up" | "storage-down", store): a store, written and read.
-("operations", store): operations of a store, a second.
+("operations", store): the operations that a store allows a second.
 ("client-up" | "client-down", node): the node's connection to the network for storage.
 ("pod-up" | "pod-down", pod): a pod's uplinks together, where they are oversubscribed.
 ("leaf-up" | "leaf-down", leaf, j): uplink j of a leaf switch, if each is a link of its own.
@@ -153,7 +153,7 @@ class ClusterNetwork:
         return False
 
     def link_names(self, nodes: int) -> Iterator[str]:
-        """Examples of the links' names, for an error about a wrong one."""
+        """Examples of the links' names, for an error about a wrong name."""
         yield from ()
 
     def bandwidth_of(self, link: Link) -> float:

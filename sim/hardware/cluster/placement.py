@@ -25,10 +25,10 @@ class Placement(metaclass=Named):
 
     `node` joins the devices of a node, `network` joins the nodes. The cluster has `built` devices
     (0: `gpus`). GPUs are numbered node after node; only a single node may be partly used. `network`
-    is None for a cluster of one node, `node` None where a node is one device, `price`, `host` and
-    `storage` None where unknown. `backend` is the collective library, or a profile of it. Hosts may
-    do `checks` before collectives. `states` names files of the same cluster in other states (with
-    such checks, or on a bad day), each with its own measurements.
+    is None for a cluster of one node, `node` is None if a node is one device. `price`, `host` and
+    `storage` are None if unknown. `backend` is the collective library, or a profile of it. Hosts
+    may do `checks` before collectives. `states` names files of the same cluster in other states
+    (with such checks, or on a bad day), each with its own measurements.
 
     A job takes whole nodes. Where a node consists of trays of `tray` GPUs, a job takes the fewest
     nodes, and equally many trays of each node. So 256 GPUs are 64 of the 72 GPUs in each of four
@@ -73,7 +73,7 @@ class Placement(metaclass=Named):
             )
         if self.network is not None:
             self.network.check(self.nodes, self.gpus_per_node)
-            if not self.slots:  # whole nodes: a node in part has fewer NICs, and fewer rails
+            if not self.slots:  # a partly used node has fewer NICs, and fewer rails
                 self.network.check_whole(self.whole)
             self._check_measured(self.network)
         elif self.nodes > 1:

@@ -389,7 +389,7 @@ class TestSizes:
 
     def test_more_gpus_than_a_cluster_has_are_refused(self) -> None:
         cluster = load("dgx-a100-hdr")
-        with pytest.raises(InputError, match="of a cluster that has 4,480; use at most 4480, set"):
+        with pytest.raises(InputError, match="but the cluster has 4,480; use at most 4480, set"):
             cluster.with_gpus(8).with_gpus(4488)
         larger = load("dgx-a100-hdr", {"gpus": 10_000})
         assert larger.with_gpus(8).with_gpus(4488).gpus == 4488

@@ -54,7 +54,7 @@ class CabledFabric(NodeFabric, ABC):
         return shortest_path(source, target, lambda slot: self.neighbours(slot, slots))
 
     def port_bandwidth(self, slots: int, used: int) -> float:
-        """Only cables between devices in use count, for the device that has the fewest of them."""
+        """The device with the fewest cables to other devices in use sets the bandwidth."""
         if used == 1:
             return self.bandwidth
         counts = self._counts(slots)
@@ -117,8 +117,8 @@ class TorusFabric(NodeFabric):
     """Chips of `cores` devices in a grid that wraps around in each of its `dimensions`.
 
     Software sends along all dimensions at once, both ways. A device therefore loads one port, which
-    carries all cables of its chip: 2 for each dimension, each of `bandwidth` / (2 `dimensions`) per
-    device of the chip. A slice of a pod is as nearly a cube as its size allows.
+    stands for all cables of its chip: 2 for each dimension. A cable carries `bandwidth` /
+    (2 `dimensions`) for each device of the chip. A slice of a pod is as nearly a cube as possible.
     """
 
     fabric: Literal["torus"] = "torus"
@@ -132,7 +132,7 @@ class TorusFabric(NodeFabric):
             raise ValueError(f"{slots} devices do not fill chips of {self.cores}")
 
     def port_bandwidth(self, slots: int, used: int) -> float:
-        """Cables of dimensions in which the devices in use do not extend carry nothing."""
+        """A dimension in which the devices in use do not extend adds nothing."""
         if used <= self.cores:
             return self.bandwidth
         return self.bandwidth * sum(each for _, each in self.torus(used)) / (2 * self.dimensions)

@@ -16,7 +16,7 @@ from sim.hardware.cluster.pods import SwitchedNetwork
 class Dragonfly(SwitchedNetwork, CabledNetwork):
     """`groups` groups of `routers` routers, with `nodes_per_router` nodes for each router.
 
-    The NICs of a node lead to one router, or are dealt to `routers_per_node` neighbouring routers,
+    The NICs of a node lead to one router, or in turn to `routers_per_node` neighbouring routers,
     which then share their nodes. Cables within a group carry `local_bandwidth`, cables between
     groups `global_bandwidth` (default: a NIC's). Each cable adds `hop_latency`.
     """
@@ -47,7 +47,7 @@ class Dragonfly(SwitchedNetwork, CabledNetwork):
     @property
     def details(self) -> tuple[str, ...]:
         groups = f"{self.groups} groups of {self.routers} routers"
-        shared = f", NICs on {self.routers_per_node}" if self.routers_per_node > 1 else ""
+        shared = f", NICs on {self.routers_per_node} routers" if self.routers_per_node > 1 else ""
         return groups, f"{self.nodes_per_router} nodes a router{shared}"
 
     def vertex_of(self, node: int, nic: int = 0) -> int:

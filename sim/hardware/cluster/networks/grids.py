@@ -19,7 +19,7 @@ class FullMesh(NodeCables):
 
     def __post_init__(self) -> None:
         if self.size > _MOST:
-            raise ValueError(f"size = {self.size:,} cables at a node; a mesh has at most {_MOST:,}")
+            raise ValueError(f"size = {self.size:,}, but a mesh has at most {_MOST:,} nodes")
 
     @property
     def vertices(self) -> int:
