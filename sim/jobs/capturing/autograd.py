@@ -1,8 +1,8 @@
 """What do autograd and optimizers have to do differently with fake tensors?
 
-Without a GPU torch composes attention of products; `fused_attention` runs the fused kernel that
-torch would choose on a GPU. This is the first kernel in torch's order that can do the call, among
-the kernels that are switched on (`torch.nn.attention.sdpa_kernel`). Source:
+Without a GPU, torch computes attention by several products. `fused_attention` runs the fused kernel
+that torch would choose on a GPU: in torch's order, the first kernel that supports the call and is
+switched on (`torch.nn.attention.sdpa_kernel`). Source:
 aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (`can_use_flash_attention`,
 `can_use_mem_efficient_attention`, `can_use_cudnn_attention`).
 """
@@ -19,7 +19,8 @@ from sim.jobs.capturing.patches import Patches
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A call of attention. Each method runs a kernel, or returns None if the kernel cannot."""
+    """A call of attention. The methods that are named like kernels run their kernel, or return None
+    if the kernel does not support the call."""
 
     torch: Any
     q: Any
@@ -39,12 +40,13 @@ class _Asked:
         return bool(self.q.size(-3) != self.k.size(-3))
 
     def check(self, *, grouped: bool) -> None:
-        """Refuse arguments that torch refuses. `grouped` allows unlike numbers of heads."""
+        """Refuse arguments that torch refuses. With `grouped`, queries may have more heads than
+        keys."""
         kinds = self.q.dtype, self.k.dtype, self.v.dtype
         if len({*kinds}) > 1:
             raise RuntimeError(f"queries, keys and values have unlike dtypes: {kinds}")
         if self.grouped and not grouped:
-            raise RuntimeError("queries and keys have unlike numbers of heads: enable_gqa")
+            raise RuntimeError("queries and keys have different numbers of heads: set enable_gqa")
 
     def flash(self) -> Any:
         if self.mask is not None or not self.half or self.q.shape[-1] != self.v.shape[-1]:
@@ -132,9 +134,9 @@ def _autocast(torch: Any, tensor: Any) -> Any:
 def without_threads(torch: Any, patches: Patches) -> None:
     """Let backward passes run on the thread that calls them.
 
-    The engine makes a thread for each device with the first backward pass of a process
-    (torch/csrc/autograd/engine.cpp, `start_device_threads`). The process cannot be forked
-    afterwards. So the first backward pass runs here, while there is no device.
+    In the first backward pass of a process, autograd starts a thread for each device
+    (torch/csrc/autograd/engine.cpp, `start_device_threads`). A process with such threads cannot be
+    forked. So a first backward pass runs here, before there is a device.
     """
     torch.ones(1, requires_grad=True).sum().backward()
     before = torch._C._is_multithreading_enabled()
@@ -165,7 +167,7 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
         log.track(storage, stream(), -1, resized=True)
         return found
 
-    # All backward passes call it, also Megatron's own (core/pipeline_parallel/schedules.py).
+    # Every backward pass calls this engine, even Megatron's (core/pipeline_parallel/schedules.py).
     ways = SimpleNamespace(
         run_backward=backward,
         queue_callback=engine.queue_callback,

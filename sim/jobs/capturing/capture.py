@@ -32,13 +32,13 @@ from sim.model.experts.routing import Routing
 class Choices:
     """Options of a capture.
 
-    With `stages` the ranks of the other pipeline stages are recorded, too, each in its own process:
-    all ranks that exchange messages with this rank. `routing` says how tokens are spread over
-    experts (`routing_of`, or a `Routing`). `steps` are the first and the last of the script's steps
-    to record. `values` are values that nothing computes, by lines of the script ("train.py:7"). A
-    rank trains on `samples` a step; 0: as many as its loader yields. The script sees this `gpu`.
-    After `timeout` seconds the capture gives up (0: never). Steps end at the `marks` "profiler" or
-    "nvtx=TEXT".
+    With `stages`, all ranks that exchange messages with this rank are recorded, too, each in its
+    own process: the other pipeline stages. `routing` says how tokens are spread over experts (a
+    text for `routing_of`, or a `Routing`). `steps` are the first and the last of the script's steps
+    to record. `values` sets unknown values by line of the script ("train.py:7"). A rank trains on
+    `samples` samples a step (0: as many as its loader yields). The script sees this `gpu`. After
+    `timeout` seconds the capture gives up (0: never). `marks` says where the script marks the ends
+    of steps: "profiler" or "nvtx=TEXT".
     """
 
     stages: bool = False
@@ -63,7 +63,7 @@ def capture(
 
     `train` makes its model on "cuda" and trains it for two steps at least, like a script. A `mesh`
     (sizes by name, the outermost first) is passed to `train` as a `DeviceMesh`, and gives the
-    number of ranks; without a mesh, `world` does. Further arguments are fields of `Choices`. All
+    number of ranks. Without a mesh, this is `world`. Further arguments are fields of `Choices`. All
     patches of torch are undone. Raises `InputError` for a step that cannot be recorded, and any
     exception of `train` itself.
 
@@ -136,7 +136,7 @@ def captured(
     if not 0 <= rank < world:
         raise InputError("--rank", f"there is no rank {rank}", f"use 0 to {world - 1}")
     if choices.steps and not 2 <= choices.steps[0] <= choices.steps[1]:
-        fault = "the first step holds the set-up, and no step comes before it"
+        fault = "the steps to record run upwards from 2, as step 1 holds the set-up"
         raise InputError("--step", fault, "name steps from 2 on, such as 3 or 10..14")
     routing = choices.routing
     device = load(choices.gpu, where="--gpu")
@@ -211,8 +211,8 @@ def _recorded(
 
 
 def _until_enough(run: Callable[[], None], steps: StepCounter, log: Log) -> None:
-    """Run until the step to record is over. If the script fails later than a step that can be
-    recorded, its exception becomes a note."""
+    """Run until the step to record is over. If the script fails after a step that can be recorded,
+    its exception becomes a note."""
     try:
         run()
     except Enough:

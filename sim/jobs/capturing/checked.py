@@ -44,7 +44,7 @@ def _asides(log: Log, world: int) -> Iterator[str]:
         shares = lines[0][line] / kernels, multiplied / max(work, 1.0)
         if multiplied and max(shares) > _SMALL:
             others = (
-                "; every rank is taken to do it (--rank 1 records another)" if world > 1 else ""
+                "; every rank is assumed to run them (--rank 1 shows another)" if world > 1 else ""
             )
             yield (
                 f"{line}: no gradient flows through {shares[0]:.0%} of the kernels of the recorded "
@@ -53,9 +53,9 @@ def _asides(log: Log, world: int) -> Iterator[str]:
 
 
 def forgotten(held: list[Any]) -> Iterator[str]:
-    """Yield a note on weights with gradients that no optimizer holds; `held` are the optimizers'
-    weights. If both have equally many elements, the optimizers hold copies in another precision or
-    layout, and there is no note."""
+    """Yield a note if weights get gradients but no optimizer holds them; `held` are the optimizers'
+    weights. There is no note if both have about equally many elements: the optimizers then hold
+    copies in another precision or layout."""
     from torch import Tensor
     from torch.nn import Parameter
 
@@ -79,8 +79,8 @@ def forgotten(held: list[Any]) -> Iterator[str]:
 
 
 def of_model(held: list[Any]) -> int:
-    """The number of elements of the modules' trainable weights, if optimizers hold only parts or
-    copies of weights (DeepSpeed's ZeRO). 0 if optimizers hold any of the weights themselves."""
+    """The number of elements of the modules' trainable weights if optimizers hold only parts or
+    copies of these weights (DeepSpeed's ZeRO). 0 if an optimizer holds a weight itself."""
     from torch.nn import Module
 
     known = {id(weight) for weight in held}

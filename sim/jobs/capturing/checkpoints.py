@@ -28,7 +28,7 @@ def install(torch: Any, patches: Patches, told: Callable[[], None]) -> None:
 
 
 def _saves(torch: Any, patches: Patches, told: Callable[[], None], overlay: Overlay) -> None:
-    """Checkpoints with tensors of the device are written in the overlay only."""
+    """Patch `torch.save` to write checkpoints with tensors of the device only in the overlay."""
     from torch._subclasses.fake_tensor import FakeTensor
     from torch.utils._python_dispatch import _disable_current_modes
 
@@ -73,7 +73,7 @@ def _saves(torch: Any, patches: Patches, told: Callable[[], None], overlay: Over
 
 
 def _saves_shards(patches: Patches, told: Callable[[], None]) -> None:
-    """Checkpoints of `torch.distributed.checkpoint` are not written: their tensors are fake."""
+    """Patch `torch.distributed.checkpoint` to write nothing, because its tensors are fake."""
 
     def distributed(module: ModuleType) -> None:
         saver = module.state_dict_saver
@@ -95,7 +95,8 @@ def _saves_shards(patches: Patches, told: Callable[[], None]) -> None:
 
 
 def _loads(torch: Any, patches: Patches, overlay: Overlay) -> None:
-    """Files are read on the host, where content is real; then tensors move to where they belong."""
+    """Patch `torch.load`: files are read on the host, where content is real. Then each tensor moves
+    to its device."""
     from torch.utils._python_dispatch import _disable_current_modes
 
     usual = torch.load
@@ -131,8 +132,8 @@ def _loads(torch: Any, patches: Patches, overlay: Overlay) -> None:
 
 
 def _safetensors(torch: Any, patches: Patches, overlay: Overlay) -> None:
-    """safetensors reads the memory of tensors in Rust. Tensors of the device have none, and are
-    saved by `torch.save`."""
+    """Patch safetensors, which reads the memory of tensors in Rust. Tensors of the device have no
+    memory, so `torch.save` saves them."""
     from torch._subclasses.fake_tensor import FakeTensor
 
     def changed(module: ModuleType) -> None:

@@ -1,5 +1,5 @@
 """What are the results of a collective on whole numbers, such as lengths or each expert's number of
-tokens? Every rank is taken to hold the same numbers as the recorded rank."""
+tokens? Every rank is assumed to hold the same numbers as the recorded rank."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ def keep_results(
 ) -> None:
     """Keep the content of a collective's results.
 
-    `named` are the collective's arguments by name. `ends` are its arguments in order, and its
-    result. `size` is the size of its group, `place` the place of this rank in the group.
+    `named` has the collective's arguments by name. `ends` has the arguments in order, and the
+    result. `size` is the size of the group, `place` the place of this rank in the group.
     """
     args, out = ends
     if kind in ("send", "recv", "broadcast"):
@@ -51,7 +51,7 @@ def keep_results(
 def _found(
     torch: Any, kind: str, real: list[Any], named: dict[str, Any], size: int, place: int
 ) -> list[Any]:
-    """The content of the results in order; `real` is one tensor, or a tensor for each rank."""
+    """The content of the results in order; `real` has a single tensor, or a tensor of each rank."""
     if kind == "all_gather":
         return real * size
     if kind == "all_reduce":

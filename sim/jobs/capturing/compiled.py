@@ -1,10 +1,10 @@
 """How does `torch.compile` work without a GPU? Inductor fuses operators itself, but its Triton
 kernels do not run.
 
-Dynamo, aot_autograd and inductor run as for a GPU and write the text of the kernels and the Python
-that calls them. This Python is run. A kernel of the text is not compiled: it is recorded as an
-operator with the reads and writes that inductor states. Inductor leaves products, attention and
-collectives to torch, and calls them as torch's operators.
+Dynamo, aot_autograd and inductor run as for a GPU. They write the source of the kernels, and Python
+that calls the kernels. This Python is run. A kernel is not compiled: it is recorded as an operator
+with the reads and writes that inductor states. Inductor leaves products, attention and collectives
+to torch, and calls them as torch's operators.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from sim.jobs.capturing.log import Log
 from sim.jobs.capturing.patches import Patches
 from sim.jobs.capturing.recorder import Recorder
 
-# Features that time alternatives on a GPU, checks of strides, and caches on the disk are off.
-# With `profile_bandwidth`, the text of a kernel says how many bytes the kernel moves.
+# Switched off: timing of alternatives on a GPU, checks of strides, and caches on the disk.
+# With `profile_bandwidth`, the source of a kernel says how many bytes the kernel moves.
 _SETTINGS = {
     "max_autotune": False,
     "max_autotune_gemm": False,
@@ -34,8 +34,8 @@ _SETTINGS = {
     "profile_bandwidth_regex": "^$",
 }
 _PRODUCTS = "products run in cuBLAS; on a GPU torch.compile would choose kernels by their times"
-_GRAPHS = "CUDA graphs of torch.compile take no memory of their own here"
-_FLEX = "flex_attention takes as long as full attention: its mask is not evaluated"
+_GRAPHS = "the memory that CUDA graphs of torch.compile take for themselves is not counted"
+_FLEX = "flex_attention is timed as full attention, because its mask is not evaluated"
 # Properties of an H100 that inductor reads, in addition to the properties that scripts read.
 _DEVICE = {
     "warp_size": 32,
@@ -112,7 +112,7 @@ class Compiled:
         self.patches.set(inductor["compile_fx"], "fx_codegen_and_compile", once)
 
     def _without_modes(self, convert: Any) -> Any:
-        """Switch the capture's modes off while a frame is traced; under DDP torch does not."""
+        """Switch the capture's modes off while a frame is traced: under DDP, torch does not."""
         disabled = self.torch.utils._python_dispatch._disable_current_modes
 
         def converted(*args: Any, **kwargs: Any) -> Any:
@@ -134,7 +134,7 @@ class Compiled:
         return made
 
     def _in_graph(self, model: Any, *_: Any, **__: Any) -> Any:
-        """Run a compiled graph as a CUDA graph: on a GPU it becomes a CUDA graph after two
+        """Record a compiled graph as a CUDA graph, which it would become on a GPU after two
         steps."""
         self.note(_GRAPHS)
 
@@ -200,8 +200,8 @@ _INDUCTOR = (
 
 
 def _answering(answer: Any) -> Any:
-    """Make a function with a fixed answer, a new function each time: dynamo tells functions
-    apart."""
+    """Return a new function with a fixed answer. Each patch needs a function of its own, because
+    dynamo tells functions apart."""
     return lambda *_, **__: answer
 
 
@@ -226,7 +226,7 @@ def _on_host(torch: Any, deduce: Any) -> Any:
 
 
 def _header(wrapper: Any) -> None:
-    """The imports of a wrapper, without Triton."""
+    """Write the imports of the Python that calls kernels, without Triton."""
     if "start_graph" not in wrapper.imports.getvalue():
         wrapper.imports.writeline("start_graph = end_graph = lambda *_: None")
         wrapper.imports.writeline("get_raw_stream = lambda _: 0")

@@ -1,5 +1,5 @@
-"""Which whole numbers are in fake tensors, as far as they are known? Operators on known tensors are
-also computed on the CPU.
+"""Which whole numbers do fake tensors hold? Operators on tensors with known content are also
+computed on the CPU.
 
 Content is kept by storage, so views of a storage see one another's writes.
 """
@@ -19,7 +19,7 @@ _MOST_SHADOWED = 1 << 27  # the largest storage (bytes) whose content is kept
 
 
 class _Shadow:
-    """The content of a fake storage: its `bytes`. `known` marks the bytes that are right (None: all
+    """The content of a fake storage: its `bytes`. `known` marks the bytes that are known (None: all
     bytes). If all elements are equal, their `value` replaces the bytes."""
 
     def __init__(
@@ -37,7 +37,7 @@ class ShadowMemory:
         self._twins: dict[int, _Shadow] = {}
 
     def content(self, tensor: Any) -> Any:
-        """A real tensor with the content of a fake tensor; None if a part of it is unknown."""
+        """A real tensor with a fake tensor's content; None if part of the content is unknown."""
         twin = self._twin(tensor.untyped_storage())
         if twin is None:
             return None
@@ -50,8 +50,8 @@ class ShadowMemory:
             return _view(twin.bytes, tensor)
 
     def write(self, tensor: Any, content: Any) -> None:
-        """Set the content of a fake tensor (None: unknown). The caller gives up `content`, unless
-        it is a view of the tensor's own memory."""
+        """Set the content of a fake tensor (None: unknown). The caller must not use `content`
+        afterwards, unless `content` is a view of the tensor's own memory."""
         storage = tensor.untyped_storage()
         twin = self._twin(storage)
         if twin is not None and twin.value is not None:  # elements may now differ
@@ -119,9 +119,9 @@ def _bytes(memory: Any, tensor: Any) -> Any:
     return memory.as_strided(sizes, strides, tensor.storage_offset() * width)
 
 
-# The most elements of a result that is computed: of whole numbers, and of floats.
+# A result with more elements is not computed: the limits for whole numbers, and for floats (True).
 _MOST = {False: 1 << 24, True: 1 << 20}
-# Operators whose floats are known in results of at most `_FEW` elements (flags of overflow).
+# Operators whose floats are computed if the result has at most `_FEW` elements (overflow flags).
 _EXACT, _FEW = ("full", "scalar_tensor"), 64
 # Operators whose results have equal elements, whatever their arguments.
 _ALIKE = {
@@ -211,7 +211,7 @@ class TensorContents:
         return Ran(out, given, made, asked, looked)
 
     def _numbered(self, args: Any) -> tuple[Any, bool]:
-        """Arguments with indices in place of known boolean masks, and whether there were any."""
+        """Arguments with indices in place of known boolean masks, and whether there was a mask."""
         indices: list[Any] = []
         looked = False
         for index in args[1]:
@@ -314,7 +314,8 @@ class TensorContents:
             return self.torch.zeros(tensor.shape, dtype=tensor.dtype)
 
     def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """The result of an operator on content, on the CPU; None if some content is unknown."""
+        """The result of an operator, computed on the CPU; None if an argument's content is unknown
+        or the CPU lacks the operator."""
         if any(self.of(tensor) is None for tensor in self.tensors(args, kwargs)):
             return None
         args, kwargs = self.map(self._real, args), self.map(self._real, kwargs)
@@ -338,7 +339,7 @@ class TensorContents:
         return self.of(value) if isinstance(value, self.torch.Tensor) else value
 
     def _route(self, name: str, args: Any, results: list[Any]) -> None:
-        """Let the router choose the largest scores, and keep their indices."""
+        """Let the router decide which scores are the largest, and keep their indices."""
         place = _ROUTES[name]
         dim = args[place] if len(args) > place else -1
         if dim is None:  # the choice is among the whole tensor

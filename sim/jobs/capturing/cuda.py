@@ -33,16 +33,16 @@ class Streams:
         return int(self.stack[-1].stream_id)
 
     def sync(self) -> None:
-        """The host waits for the current stream."""
+        """Record that the host waits for the current stream."""
         self.log.add("sync", self.current, line=self.line())
 
     def sync_all(self) -> None:
-        """The host waits for the device."""
+        """Record that the host waits for the device."""
         self.log.sync_all(self.current, self.line())
 
 
 class FakeEvent:
-    """torch.cuda.Event; `id` names its last record."""
+    """A stand-in for torch.cuda.Event; `id` is the number of its last record."""
 
     streams: Streams
 
@@ -71,7 +71,7 @@ class FakeEvent:
 
 
 class FakeStream:
-    """torch.cuda.Stream."""
+    """A stand-in for torch.cuda.Stream."""
 
     streams: Streams
     device_index, device_type, priority = 0, 1, 0
@@ -213,8 +213,8 @@ _IDLE = (
 
 
 def _runtime(torch: Any, patches: Patches, streams: Streams, gpus: int, index: int) -> None:
-    """Patch the functions of torch's CUDA build, whether this build has them or not. Any other
-    function raises `AttributeError` with its name."""
+    """Patch the functions of torch's CUDA build, even if the installed build lacks them. Any other
+    function raises `AttributeError` with the function's name."""
     answers = {"getDevice": index, "getDeviceCount": gpus, **_FOUND}
 
     def missing(name: str) -> Any:
@@ -281,7 +281,7 @@ def _capability(device: Device) -> tuple[int, int]:
     found = known or _CAPABILITIES.get(device.generation)
     if found is None:
         raise InputError(
-            "--gpu", f"{device.name} is no device of CUDA", "name one such as h200-sxm"
+            "--gpu", f"{device.name} is not a CUDA device", "name a GPU such as h200-sxm"
         )
     return found
 

@@ -125,5 +125,5 @@ def _look_inside(torch: Any) -> None:
     process.join()
     if there != "cuda" or before != after:
         fault = f"depends on internals of torch that have changed in {torch.__version__} ({there})"
-        remedy = f"install torch {NEWEST[0]}.{NEWEST[1]}, which was tried"
+        remedy = f"install torch {NEWEST[0]}.{NEWEST[1]}, which is tested"
         raise InputError("sim capture", fault, remedy)

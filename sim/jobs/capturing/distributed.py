@@ -25,8 +25,8 @@ class Aside:
 
 
 class _Chunks:
-    """The chunks of a tensor for all ranks, each made when it is read: FSDP2 reads two of a
-    thousand (torch/distributed/fsdp/_fully_shard/_fsdp_common.py, `_chunk_with_empty`)."""
+    """The chunks of a tensor for all ranks. A chunk is made when it is read, as FSDP2 reads only
+    two chunks (torch/distributed/fsdp/_fully_shard/_fsdp_common.py, `_chunk_with_empty`)."""
 
     def __init__(self, tensor: Any, number: int, dim: int) -> None:
         self.tensor, self.number, self.dim = tensor, number, dim
@@ -100,8 +100,8 @@ def _spawns(torch: Any, patches: Patches, rank: int) -> None:
 
 
 def asynchronous(torch: Any, patches: Patches, fake: Any) -> None:
-    """Let functional collectives be awaited where their results are first read. torch assumes that
-    computation on fake tensors traces a graph, and would wait at once."""
+    """Let functional collectives be awaited where their results are first read. Otherwise torch
+    would wait at once: it assumes that computation on fake tensors traces a graph."""
     functional = import_module("torch.distributed._functional_collectives")
     shown = import_module("torch._subclasses.fake_tensor").unset_fake_temporarily
     asked, key = functional._are_we_tracing, torch._C._TorchDispatchModeKey.FAKE
@@ -125,7 +125,7 @@ def _wait(log: Log, stream: Any) -> Any:
 
 
 def _fsdp1(patches: Patches, log: Log) -> None:
-    """Patch FSDP1: parameters know how many elements they have before sharding (`WHOLE`)."""
+    """Patch FSDP1: a parameter's `WHOLE` is the number of its elements before sharding."""
     flat = import_module("torch.distributed.fsdp._flat_param").FlatParameter
     init = flat._init_metadata
 
@@ -140,7 +140,7 @@ def _fsdp1(patches: Patches, log: Log) -> None:
 
 
 def _ddp(torch: Any, patches: Patches, log: Log) -> None:
-    """Patch DDP: buckets, hooks, and no checks of shapes and times."""
+    """Patch DDP's buckets and hooks, and leave out its checks of shapes and its timing."""
     dist, ddp = torch.distributed, import_module("torch.nn.parallel.distributed")
     _ddp_buckets(dist, ddp, patches, log)
     _ddp_hook(torch, ddp.DistributedDataParallel, patches)
@@ -201,7 +201,8 @@ def _ddp_buckets(dist: Any, ddp: Any, patches: Patches, log: Log) -> None:
 
 
 def _as_they_come(weights: list[Any]) -> list[int]:
-    """The places of weights by their first gradients; hooks fill this list later."""
+    """The places of weights in the order of their first gradients. Hooks fill this list during the
+    backward pass."""
     found: list[int] = []
     for place, weight in enumerate(weights):
 
@@ -215,8 +216,8 @@ def _as_they_come(weights: list[Any]) -> list[int]:
 
 def _ddp_hook(torch: Any, model: Any, patches: Patches) -> None:
     """Patch DDP to reduce gradients by a hook, as the reducer itself needs a result that a fake
-    group does not give. The hook is the script's own or `_without_hook`. Built-in hooks of DDP in
-    C++ are replaced by its hooks in Python."""
+    group does not give. The hook is the script's, or else the hook of `_without_hook`. DDP's
+    built-in hooks in C++ are replaced by DDP's hooks in Python."""
     dist, forward = torch.distributed, model.forward
     reduce, came = _without_hook(torch)
 
@@ -239,11 +240,11 @@ def _ddp_hook(torch: Any, model: Any, patches: Patches) -> None:
 
 
 def _without_hook(torch: Any) -> tuple[Callable[..., Any], Callable[[Any], None]]:
-    """A hook that does the work of the reducer without a hook. The second function is called for
-    each gradient that is a view of its bucket (torch/csrc/distributed/c10d/reducer.cpp).
+    """A hook that does what DDP's reducer does if no hook is registered. The second function is
+    called for each gradient that is a view of its bucket (torch/csrc/distributed/c10d/reducer.cpp).
 
-    The reducer divides a gradient as it copies it into its bucket, in a kernel that moves as many
-    bytes as a copy. It divides a view in place (`mark_variable_ready_dense`). At the
+    The reducer divides a gradient while it copies the gradient into its bucket, in a kernel that
+    moves as many bytes as a copy. It divides a view in place (`mark_variable_ready_dense`). At the
     end of a backward pass it waits for all sums (`finalize_backward`).
     """
     dist = torch.distributed

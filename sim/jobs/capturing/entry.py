@@ -131,8 +131,8 @@ def _plain(words: Sequence[str], where: str) -> Started:
 
 
 def _split(words: Sequence[str], where: str) -> tuple[dict[str, str], list[str]]:
-    """The options of a launcher, and the words that follow them. These begin with "-m", or with the
-    first word that ends in ".py"."""
+    """The options of a launcher, and the words that follow the options. The following words begin
+    with "-m", or with the first word that ends in ".py"."""
     options: dict[str, str] = {}
     for place, word in enumerate(words):
         if word in ("-m", "--module"):
@@ -153,7 +153,7 @@ def _number(options: Mapping[str, str], *keys: str) -> int:
         return _ALL
     last = text.rpartition(":")[2]
     if not last.isdigit() or not int(last):
-        raise InputError(f"--{keys[0]} {text}", "is no number of processes", "write one such as 8")
+        raise InputError(f"--{keys[0]} {text}", "is no number of processes", "write 8, say")
     return int(last)
 
 
@@ -182,7 +182,7 @@ def _deepspeed(words: Sequence[str], where: str) -> Started:
 
 
 def _accelerate(words: Sequence[str], where: str) -> Started:
-    """Parse accelerate's launcher; its own code computes the environment variables that it sets."""
+    """Parse accelerate's launcher, whose own code computes the environment variables to set."""
     if words[:1] != ["launch"]:
         raise InputError(where, "starts nothing", "write accelerate launch ... train.py")
     _, rest = _split(words[1:], where)

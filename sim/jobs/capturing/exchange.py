@@ -1,8 +1,8 @@
-"""How do captured ranks send one another messages? Each is captured in its own process.
+"""How do captured ranks send one another messages? Each rank is captured in its own process.
 
-Sent tensors have shapes and no content. But pipelines first agree on shapes by objects and small
-integers, which really travel, by way of the process that has started all ranks. A rank is started
-when another rank first sends to it or receives from it.
+Sent tensors have shapes and no content. But pipelines first agree on shapes by sending objects and
+small integers. These really travel, through the process that has started all ranks. A rank is
+started when another rank first sends to it or receives from it.
 """
 
 import os
@@ -103,7 +103,7 @@ class _Ranks:
     def hear(self, rank: int, end: Connection) -> None:
         try:
             kind, peer, thing = end.recv()
-        except (EOFError, ConnectionError):  # ConnectionError if it left messages unread
+        except (EOFError, ConnectionError):  # ConnectionError if the rank left messages unread
             fault = f"the process of rank {rank} died"
             raise InputError("sim capture", fault, "is there memory for all stages?") from None
         if kind == "done":
@@ -119,7 +119,8 @@ class _Ranks:
             self.asking[rank] = peer
 
     def answer(self) -> None:
-        """Hand over messages that have come. Raises `InputError` if every rank waits for one."""
+        """Hand over the messages that have come. Raises `InputError` if all ranks wait for
+        messages."""
         for rank, source in list(self.asking.items()):
             if self.boxes[source, rank]:
                 del self.asking[rank]
@@ -148,7 +149,7 @@ def _run(capture: Capture, rank: int, hub: Connection) -> None:
 
 def install_messages(torch: Any, patches: Patches, exchange: Exchange) -> None:
     """Patch the exchange of objects. Objects from one rank to another really travel. In collectives
-    of objects all ranks are taken to send this rank's object."""
+    of objects, all ranks are assumed to send this rank's object."""
     c10d = import_module("torch.distributed.distributed_c10d")
 
     # Scripts name these arguments, so they are called as torch calls them.

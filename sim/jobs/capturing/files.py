@@ -115,7 +115,7 @@ class Overlay:
         return [os.path.join(folder, name) for name in self._listdir(folder)]
 
     def _within(self, folder: str) -> list[str]:
-        """Names of the table that are in a folder."""
+        """Names in the table (`there`) that lie in a folder."""
         inside = os.path.join(folder, "")
         return [name for name in self.there if name.startswith(inside)]
 
@@ -256,7 +256,8 @@ class Overlay:
         return copy
 
     def _spares(self, usual: Callable[..., Any]) -> Callable[..., Any]:
-        """Keep modes and times of files from before the capture and of the overlay's files."""
+        """Leave the modes and times of a file unchanged if the file was there before the capture or
+        is in the overlay."""
 
         def change(*args: Any, **kwargs: Any) -> None:
             names = [absolute(path) for path in args[:2]]
@@ -267,7 +268,7 @@ class Overlay:
 
 
 class _Entry:
-    """What `os.scandir` says of a file or a folder."""
+    """A file or a folder as `os.scandir` describes it."""
 
     def __init__(self, folder: str, name: str) -> None:
         self.name, self.path = name, os.path.join(folder, name)
@@ -304,7 +305,7 @@ class _Entries(AbstractContextManager[Iterator[_Entry]], Iterator[_Entry]):
         self.close()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, as nothing is open."""
 
 
 def _by_path(usual: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:

@@ -60,8 +60,9 @@ class Gradients:
         return "" if self.torch.is_grad_enabled() else self._since
 
     def none_in(self, tensors: list[Any], made: list[Any]) -> bool:
-        """Whether gradients are on, but none of these tensors has a gradient. Local parts of
-        DTensors with gradients count as having gradients, and so do tensors made of such parts."""
+        """Whether gradients are on, but none of the `tensors` requires a gradient. The local part
+        of a DTensor that requires a gradient counts as requiring it, and so do tensors that are
+        `made` from such parts."""
         if not self.torch.is_grad_enabled() or any(t.requires_grad for t in tensors):
             return False
         learns = any(getattr(tensor, _LEARNS, False) for tensor in tensors)
@@ -70,8 +71,8 @@ class Gradients:
         return not learns
 
     def unfolds(self, tensors: list[Any]) -> None:
-        """Mark the local parts of DTensors with gradients; DTensors compute with them below
-        autograd."""
+        """Mark the local parts of DTensors that require gradients. DTensors compute with these
+        parts below autograd."""
         if self.torch.is_grad_enabled():
             parted = (tensor for tensor in tensors if hasattr(tensor, "_local_tensor"))
             self._mark([tensor._local_tensor for tensor in parted if tensor.requires_grad])

@@ -9,7 +9,7 @@ from typing import Any
 from sim.jobs.capturing.operators import tensor_of
 from sim.jobs.recorded.recording import Operator, Tensor
 
-# Records a launch, given a function that makes the operator, the tensors read, the tensors written.
+# Records a launch. Takes a function that makes the operator, and the read and the written tensors.
 Launched = Callable[[Callable[[], Operator], list[Any], list[Any]], None]
 
 
@@ -48,8 +48,8 @@ class Kernel:
 
 
 def _read(inputs: list[Tensor], size: float) -> list[Tensor]:
-    """The inputs, shortened so that `size` bytes are read in all; the largest inputs are
-    shortened."""
+    """The inputs, with the largest inputs shortened so that all inputs together have `size`
+    bytes."""
     found = list(inputs)
     excess = sum(tensor.bytes for tensor in inputs) - max(size, 0.0)
     for place in sorted(range(len(inputs)), key=lambda i: -inputs[i].bytes):
@@ -116,8 +116,8 @@ class Fallback:
     def compiled(self, graph: Any, *args: Any, **given: Any) -> Any:
         """A compiled graph, forward and backward; the graph itself if inductor fails.
 
-        The backward graph is compiled after its first forward pass. If that fails, the backward
-        pass at hand runs the traced graph uncompiled, and later steps run the script's own code.
+        The backward graph is compiled after its first forward pass. If inductor fails there, this
+        backward pass runs the traced graph uncompiled, and later steps run the script's own code.
         """
         place, broken = self.place(), []
 

@@ -19,10 +19,12 @@ from sim.jobs.capturing.refusals import of_script
 
 _MARK = re.compile(r"\s*# from (.*) (again|once)$")
 _FRAME = re.compile(r'File "(.+)", line (\d+), in ')
-_LONGEST = 200  # characters of a line's text
+_LONGEST = 200  # the most characters of a line's text
 _DEEP = 12  # the most frames of torch and `sim` between inductor's Python and an operator
 
-Marks = list[tuple[int, int, bool]]  # number in the file, line of the script, whether again
+# A mark: the line of the call in inductor's file, the number of the script's line in the log, and
+# whether all operators of the kernel belong to the forward pass.
+Marks = list[tuple[int, int, bool]]
 
 
 class SourceLines:
@@ -81,7 +83,7 @@ class SourceLines:
         return None
 
     def install(self, patches: Patches) -> None:
-        """Patch inductor to write marks, which are then read."""
+        """Patch inductor to write a mark before each call; read the marks of each written file."""
         codecache = import_module("torch._inductor.codecache").PyCodeCache
         write = codecache.write
 

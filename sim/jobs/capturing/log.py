@@ -63,7 +63,7 @@ class Log:
     phase: Phase = "forward"
     seen: int = 0  # operators that have run
     updates: int = 0  # updates of optimizers
-    within: int = -1  # the pass of a pipeline's schedule
+    within: int = -1  # the number of the running pass of a pipeline's schedule; -1: none
     serial: Iterator[int] = field(default_factory=lambda: count(1))
     events: list[Event] = field(default_factory=list)
     memory: list[Row] = field(default_factory=list)
@@ -71,9 +71,9 @@ class Log:
     began: bool = False
     views: int = 0  # views made since the last kernel
     over: bool = False  # the step has ended; nothing more is recorded
-    samples: int = 0  # that loaders have handed out
-    batches: int = 0  # that loaders have handed out
-    backwards: int = 0  # backward passes
+    samples: int = 0  # samples that loaders have handed out
+    batches: int = 0  # batches that loaders have handed out
+    backwards: int = 0  # backward passes that have ended
     products: Counter[str] = field(default_factory=Counter)  # by phase; "aside": no gradient
     waits: set[int] = field(default_factory=set)  # lines at which the host waits for the device
     places: dict[str, str] = field(default_factory=dict)  # as `Recording.places`
@@ -82,7 +82,7 @@ class Log:
     graph: int = 0  # the CUDA graph that is being launched
     backward_ended: Callable[[], object] = lambda: None  # called after each backward pass
     waited: Callable[[], object] = lambda: None  # called at each wait of the host
-    results: dict[int, int] = field(default_factory=dict)  # by storage: collective that writes it
+    results: dict[int, int] = field(default_factory=dict)  # collectives, by storage they write
     written: dict[int, list[ref[Any]]] = field(default_factory=dict)  # results, by collective
     notes: InternTable[str] = field(default_factory=InternTable)
     operators: InternTable[Operator] = field(default_factory=InternTable)
@@ -95,7 +95,7 @@ class Log:
     _passed: int = 0
 
     def begin(self) -> None:
-        """Begin to record events; before, only memory is recorded."""
+        """Begin to record events. Before this call, only memory is recorded."""
         self.views = 0
         self.began = True
 
@@ -104,7 +104,7 @@ class Log:
         return Cut(len(self.events), len(self.memory), self.samples, self.batches, self.backwards)
 
     def between(self, begin: Cut, end: Cut) -> None:
-        """Keep only the step between two places, and the memory from before it."""
+        """Keep only the step between two places, and the memory allocated before the step."""
         self.over = True
         self.events = self.events[begin.events : end.events]
         self.memory = self.memory[: end.rows]
@@ -123,8 +123,8 @@ class Log:
             self.events[number] = replace(self.events[number], phase="optimizer")
 
     def note_place(self, name: str, line: str | None = None) -> None:
-        """Note the present line, or the given one, as the place of this name (`Recording.places`),
-        unless the place is known."""
+        """Record the script's present line, or the given `line`, as the place of a name
+        (`Recording.places`), unless its place is known."""
         if place := self.where() if line is None else line:
             self.places.setdefault(name, place)
 

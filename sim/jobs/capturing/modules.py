@@ -1,9 +1,9 @@
 """How are fake tensors of modules moved, copied and read?
 
 On a real GPU `module.to("cuda")` puts new content into the same parameter. Optimizers, hooks and
-modules that share the parameter keep it. The content of a fake tensor cannot be put into a real
-tensor, so torch makes a new parameter. Here the old parameter becomes the new one, and so remains
-valid.
+modules that share the parameter still refer to it. The content of a fake tensor cannot be put into
+a real tensor, so torch makes a new parameter. Here the old parameter takes over the new parameter's
+content, and so remains valid.
 """
 
 from collections.abc import Callable, Iterator
@@ -232,7 +232,7 @@ def install_transformers(
 
 
 _STAYS = (
-    "the attention mask stays, as nobody computes its values; on a GPU transformers leaves out a "
+    "the attention mask stays, because its values are unknown; on a GPU transformers leaves out a "
     "mask of ones: if nothing is padded, leave attention_mask out of the batch"
 )
 
@@ -240,7 +240,7 @@ _STAYS = (
 def _tracing(
     usual: Any, known: Callable[[Any], bool], told: Callable[[str], object], tensor: Any = None
 ) -> bool:
-    """Whether transformers may not look at a tensor."""
+    """Whether transformers must not read a tensor's values."""
     if usual() or tensor is None or not usual(tensor):
         return bool(usual(tensor))
     if known(tensor):

@@ -16,7 +16,7 @@ class Patches:
         self._undo: list[Callable[[], object]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> Any:
-        """Set an attribute and return its old value, None if there was none."""
+        """Set an attribute and return its old value (None if the attribute is new)."""
         old = owner.__dict__.get(name, _MISSING) if hasattr(owner, "__dict__") else _MISSING
         if old is _MISSING and not isinstance(owner, type):  # a class inherits attributes of bases
             old = getattr(owner, name, _MISSING)

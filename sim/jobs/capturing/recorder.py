@@ -39,7 +39,7 @@ def mode(torch: Any, recorder: "Recorder") -> Any:
         supports_higher_order_operators = True
 
         @classmethod
-        def ignore_compile_internals(cls) -> bool:  # dynamo and inductor trace without it
+        def ignore_compile_internals(cls) -> bool:  # dynamo and inductor trace without this mode
             return True
 
         def __torch_dispatch__(
@@ -121,7 +121,7 @@ class Recorder:
         if known.unfolds:
             with self.mode:
                 return func.decompose(*args, **kwargs)
-        if known.name == "is_pinned":  # all memory of the host, without asking CUDA
+        if known.name == "is_pinned":  # all memory of the host counts as pinned
             return True
         if known.calls and known.name == "barrier":
             return self._met_all(func, args, kwargs)
@@ -183,7 +183,7 @@ class Recorder:
         return not asked and len({tensor.device.type for tensor in copied} & {"cpu", "cuda"}) > 1
 
     def _aside(self, given: list[Any], made: list[Any], product: bool, line: int) -> bool:
-        """Whether no gradient flows through an operator. If it is a product, it is counted."""
+        """Whether no gradient flows through an operator. Products are counted."""
         phase = self.log.phase
         off = self.gradients.line if phase == "forward" else ""
         aside = phase == "forward" and (bool(off) or self.gradients.none_in(given, made))
@@ -209,7 +209,7 @@ class Recorder:
         return bool(self.torch.is_grad_enabled()) or (fused is not None and fused[1])
 
     def _line(self) -> int:
-        """The script's present line. In a backward pass, it is the line whose operator is being
+        """The script's present line; in a backward pass, the line whose operator is being
         differentiated.
 
         Autograd numbers a node when it makes the node, just before the node's operator runs.

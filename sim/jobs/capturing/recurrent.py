@@ -1,9 +1,9 @@
-"""How do recurrent layers run on fake tensors? As with cuDNN, as one operator in each direction.
+"""How do recurrent layers run on fake tensors? Like cuDNN's: a single operator for each pass.
 
-Without cuDNN, torch composes each time step of several operators. Here `lstm`, `gru`, `rnn_tanh`
-and `rnn_relu` call `_cudnn_rnn` as torch does on a GPU (aten/src/ATen/native/cudnn/RNN.cpp,
-`_cudnn_impl`; autocast casts to fp16, aten/src/ATen/cudnn/AutocastRNN.cpp). Weights are taken to
-lie in one buffer, as modules put them.
+Without cuDNN, torch runs several operators for each time step. Here `lstm`, `gru`, `rnn_tanh` and
+`rnn_relu` call `_cudnn_rnn` as torch does on a GPU (aten/src/ATen/native/cudnn/RNN.cpp,
+`_cudnn_impl`; autocast casts to fp16, aten/src/ATen/cudnn/AutocastRNN.cpp). Weights are assumed to
+lie in a single buffer, where torch's modules put them.
 """
 
 import warnings
@@ -21,8 +21,8 @@ _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 _KEPT = {0: 0, 1: 0, 2: 5, 3: 4}
 _NOTE = (
     "recurrent layers are recorded as cuDNN's standard algorithm: persistent kernels, which torch "
-    "takes for some layers in fp16, are faster; the host's time is an upper bound (each launch "
-    "is taken to cost an operator's); the memory kept for the backward pass is a lower bound"
+    "uses for some layers in fp16, are faster; the host's time is an upper bound (each launch is "
+    "charged like an operator); the memory kept for the backward pass is a lower bound"
 )
 
 
@@ -46,7 +46,7 @@ def _function(torch: Any, usual: Any, mode: int, note: Callable[[str], int]) -> 
         if not cudnn or kwargs:
             return usual(input, *args, **kwargs)
         if not isinstance(args[2], bool):  # arguments for packed sequences
-            fault = "recurrent layers on packed sequences have no cost here"
+            fault = "the cost of recurrent layers on packed sequences is unknown"
             raise InputError("sim capture", fault, "give them padded sequences")
         note(_NOTE)
         states, weights, biases, count, dropout, train, both, batch_first = args

@@ -11,11 +11,11 @@ from sim.config.errors import InputError
 
 # Words in an error, and a hint at what to do about the error.
 _HINTS = {
-    "_pack_padded_sequence": "give recurrent layers padded sequences: packed ones have no cost",
-    "SparseTensorImpl": "give embeddings dense gradients (sparse=False): sparse ones have no cost",
-    "data-dependent": "make its shape independent of the data (masks as products, not as indices)",
-    "DataDependentOutputException": "make its shape independent of the data",
-    "DynamicOutputShapeException": "make its shape independent of the data (masks as products)",
+    "_pack_padded_sequence": "give recurrent layers padded sequences, not packed sequences",
+    "SparseTensorImpl": "give embeddings dense gradients (sparse=False), not sparse gradients",
+    "data-dependent": "make shapes independent of the data (multiply by masks, do not index)",
+    "DataDependentOutputException": "make shapes independent of the data",
+    "DynamicOutputShapeException": "make shapes independent of the data (multiply by masks)",
     "inductorerror": "leave torch.compile out: TORCH_COMPILE_DISABLE=1 sim capture ...",
     "used torch.compile": "torch does not compile stages of a schedule that splits backward passes",
     "flex_attention": "torch.compile it, with Triton installed (Triton's kernels are not run)",
@@ -25,10 +25,10 @@ _HINTS = {
     "CUDAGraph": "leave the script's own CUDA graphs out, or torch.compile(mode='reduce-overhead')",
     "No module named 'transformer_engine": "choose layers of torch: Transformer Engine's are not "
     "recorded",
-    "No module named 'torch": "change that import: it is of another version of torch",
+    "No module named 'torch": "change that import, which needs another version of torch",
     "numpy": "do not read values of GPU tensors: their content is not computed",
     "data pointer": "do not read or save values of GPU tensors: their content is not computed",
-    "pickle": "do not save with it: nothing is computed (torch.save is left out by itself)",
+    "pickle": "do not pickle GPU tensors: their content is not computed (torch.save can stay)",
     "pin": "set pin_memory = False",
 }
 
@@ -55,7 +55,7 @@ def _installed(folder: str) -> bool:
     return any(Path(folder).glob("*.dist-info"))
 
 
-# Files of torch in which operators are called, and check their shapes, dtypes and devices.
+# Files of torch that call operators, and that check shapes, dtypes and devices of operators.
 _CHECKS = tuple(
     f"/torch/{part}"
     for part in ("__init__.py", "_meta_registrations.py", "_refs/", "_prims/", "_prims_common/",
@@ -66,8 +66,8 @@ _OF_DEVICES = "FakeTensorDeviceMismatchError"  # the error of a check of devices
 
 
 def shown(error: Exception, folder: str) -> str:
-    """Return an exception of a script in a folder as Python prints it. The frames of `sim` that run
-    the script are left out, and torch's frames inside an operator."""
+    """Return an exception of a script in a folder as Python prints it, but without the frames of
+    `sim` that run the script, and without torch's frames inside an operator."""
     others = ("_subclasses/", "_compile.py", "_dynamo/eval_frame.py", "utils/_")
     inner = (*_CHECKS, *(f"/torch/{part}" for part in others), "/click/")
     told = traceback.TracebackException.from_exception(error)
@@ -86,8 +86,8 @@ def shown(error: Exception, folder: str) -> str:
 
 
 def _own(error: Exception, folder: str) -> bool:
-    """Whether an exception is the script's. The script, a library or the checks of an operator
-    raise such exceptions in Python, and never the code that stands in for the device."""
+    """Whether an exception is the script's own: the script, a library or an operator's checks have
+    raised it in Python, and not the code that stands in for the device."""
     *_, last = traceback.extract_tb(error.__traceback__)
     kind = type(error).__name__
     if of_script(last.filename, folder):

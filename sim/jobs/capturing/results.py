@@ -1,4 +1,4 @@
-"""What do operators return on fake tensors? Results are remembered by the arguments.
+"""What do operators return on fake tensors? A result is remembered for calls with equal arguments.
 
 A fake tensor's mode computes shapes by a kernel, or finds them in a cache. The cache's keys allow
 for symbols, sparse layouts and more, so an operator takes 0.2 ms (torch/_subclasses/fake_tensor.py,
@@ -92,7 +92,7 @@ class ResultCache:
         if asked is not None and func.namespace == "aten":
             given: list[Any] = []
             again = self.asked(func, args, kwargs, given)
-            if again == asked and self._lasts(func, given):  # else it has changed a shape
+            if again == asked and self._lasts(func, given):  # the operator has changed no shape
                 answer = self._answer(func, out, args, kwargs, given)
                 if answer is not _UNTOLD:
                     self._answers[asked] = answer
@@ -107,7 +107,8 @@ class ResultCache:
         return not special & {*func.tags}
 
     def _answer(self, func: Any, out: Any, args: Any, kwargs: Any, given: list[Any]) -> Any:
-        """An operator's results as an answer; `_UNTOLD` where they cannot be remembered."""
+        """An operator's results in the form in which they are remembered; `_UNTOLD` if they cannot
+        be remembered."""
         several = isinstance(out, list | tuple)
         results = list(out) if several else [out]
         if func.is_view or func._overloadpacket.__name__ in _SHARES:

@@ -18,8 +18,8 @@ _MOST = 4096  # experts; a top-k over more scores does not choose experts
 
 
 def routing_of(text: str) -> Routing:
-    """The law that a text names: "balanced", "zipf=1.2", "dirichlet=0.5", or a CSV file with a row
-    for each layer and the tokens of each expert. Raises `InputError`.
+    """The law that a text names: "balanced", "zipf=1.2", "dirichlet=0.5", or a CSV file. A row of
+    the file has the number of tokens of each expert of a layer. Raises `InputError`.
 
     >>> routing_of("zipf=1.2").exponent
     1.2
@@ -41,7 +41,7 @@ def _number(text: str, where: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(where, f"{text} is no number", "write one such as 1.2") from None
+        raise InputError(where, f"{text} is no number", "write a number such as 1.2") from None
 
 
 class Router:
@@ -79,8 +79,9 @@ def _picks(routing: Routing, experts: int, k: int, tokens: int, layer: int) -> N
     """Return `k` different experts for each token. Each expert is chosen as often as its share
     says, to within one token.
 
-    Systematic sampling (Madow 1949): expert e, with probability p_e, is a stretch of a line, of
-    length k p_e, at most 1. Token t takes the stretches at (t + 1/2) / tokens + 0, 1, ... k - 1.
+    Systematic sampling (Madow 1949): the line from 0 to k is cut into a stretch for each expert, as
+    long as the expert's chances (at most 1). Token t takes the experts at the k points
+    (t + 1/2) / tokens + i, for i = 0, ..., k - 1.
     """
     ends = np.cumsum(_chances(_shares(routing, experts, layer), k))
     points = (np.arange(tokens)[:, None] + 0.5) / max(tokens, 1) + np.arange(k)
@@ -94,14 +95,14 @@ def _shares(routing: Routing, experts: int, layer: int) -> NDArray[np.float64]:
     text = reads.text(Path(routing.file), where=where)
     rows = sum(1 for line in text.splitlines() if line.partition("#")[0].strip())
     if layer >= rows:
-        fault = f"has {rows} rows, and the model more layers with experts"
+        fault = f"has {rows} rows, but the model has more layers with experts"
         raise InputError(where, fault, "write a row for each layer")
     return shares(routing, experts, layer, rows, text)
 
 
 def _chances(share: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """How many of a token's k choices fall on each expert: at most one. The excess goes to the
-    other experts in proportion to their shares.
+    """The expected number of a token's k choices that fall on each expert, at most 1. An excess
+    goes to the other experts in proportion to their shares.
 
     >>> _chances(np.array([0.8, 0.1, 0.1]), 2).round(2).tolist()
     [1.0, 0.5, 0.5]

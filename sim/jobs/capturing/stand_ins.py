@@ -1,4 +1,4 @@
-"""A stand-in for flash-attn, for scripts that import it where it is not installed.
+"""A stand-in for the package flash-attn, for scripts that import it although it is not installed.
 
 Its functions call torch's own fused attention. The algorithm is the same (Dao 2023), so shapes,
 FLOPs and the tensors kept for the backward pass are the same. Tensors of flash-attn are [batch,
@@ -18,7 +18,7 @@ _VERSION = "2.8.3"  # the version of flash-attn with these signatures
 
 
 def install(torch: Any, patches: Patches, note: Callable[[str], int]) -> None:
-    """Let `flash_attn` be imported where it is not installed."""
+    """Let scripts import `flash_attn` if it is not installed."""
     functions = _functions(torch)
 
     class Finder:
@@ -55,10 +55,10 @@ def _functions(torch: Any) -> dict[str, Callable[..., Any]]:
         causal: bool = False, window_size: tuple[int, int] = (-1, -1), **more: Any,
     ) -> Any:  # fmt: skip
         if tuple(window_size) != (-1, -1):
-            fault = f"flash_attn with a window of {tuple(window_size)} has no cost here"
+            fault = f"the cost of flash_attn with a window of {tuple(window_size)} is unknown"
             raise InputError("sim capture", fault, "leave the window out")
         if more.get("return_attn_probs") or more.get("alibi_slopes") is not None:
-            fault = "flash_attn's slopes and scores have no cost here"
+            fault = "the cost of flash_attn's slopes and scores is unknown"
             raise InputError("sim capture", fault, "leave them out")
         q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
         found = torch.ops.aten._scaled_dot_product_flash_attention(
@@ -79,7 +79,7 @@ def _functions(torch: Any) -> dict[str, Callable[..., Any]]:
         """Attention of sequences that lie one after the other and have the same length."""
         sequences = len(cu_seqlens_q) - 1
         if sequences * max_seqlen_q != len(q) or sequences * max_seqlen_k != len(k):
-            fault = "flash_attn of sequences of unequal lengths has no cost here"
+            fault = "the cost of flash_attn on sequences of unequal lengths is unknown"
             raise InputError("sim capture", fault, "give all sequences of a batch the same length")
         q, k, v = (tensor.unflatten(0, (sequences, -1)) for tensor in (q, k, v))
         return flash_attn_func(q, k, v, *args, **kwargs).flatten(0, 1)

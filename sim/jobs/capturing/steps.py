@@ -1,9 +1,9 @@
 """Which step is recorded? A step lies between the ends of two of the script's updates.
 
 An update is one or several optimizer steps after a backward pass. If optimizers take turns, a step
-holds an update of each. The second step is recorded if it has the same matrix products as the first
-step, and waits for the device only where the first step waits. Otherwise several steps are
-compared, and a step of the most common kind is recorded. A script may mark the ends of its steps
+has an update of each optimizer. The second step is recorded if it has the same matrix products as
+the first step, and waits for the device only where the first step waits. Otherwise several steps
+are compared, and a step of the most common kind is recorded. A script may mark the ends of steps
 itself (`sim.step()`, a profiler's steps, NVTX ranges).
 """
 
@@ -27,9 +27,9 @@ from sim.program.schedule import Kind
 
 _MOST_PASSES = 1024  # backward passes of a script that has no optimizer
 _MOST_STEPS = 5  # the most steps that are compared
-_MOST_TURNS = 8  # in so many updates, every optimizer steps at least once
+_MOST_TURNS = 8  # an optimizer that does not step in this many updates is forgotten
 _UNENDED = "use a torch.optim.Optimizer, or call sim.step() after each step"
-ASIDE = "parts without a gradient"  # keys of products through which no gradient flows begin so
+ASIDE = "parts without a gradient"  # begins the keys of products through which no gradient flows
 
 
 class Enough(BaseException):
@@ -64,7 +64,7 @@ class _Step:
 
 class StepCounter:
     """Counts updates and steps. A step that an optimizer takes inside another optimizer's step
-    belongs to the outer one. `asked` are the first and the last step to record, counted from 1."""
+    belongs to the outer step. `asked` are the first and the last step to record, counted from 1."""
 
     def __init__(self, torch: Any, log: Log, asked: tuple[int, int] | None = None) -> None:
         self.torch, self.log, self.asked, self.parameters = torch, log, asked, 0
@@ -136,7 +136,7 @@ class StepCounter:
         self._passes += 1
         self.log.backwards += 1
         if self._passes == _MOST_PASSES and not self._made and not self._marked:
-            fault = f"made no optimizer in {_MOST_PASSES} backward passes: its steps have no end"
+            fault = f"made no optimizer in {_MOST_PASSES} backward passes: no step ends"
             raise InputError("the script", fault, _UNENDED)
 
     def _stepped(self, optimizer: int) -> None:
@@ -229,8 +229,8 @@ class StepCounter:
         return again or len(rest) == _MOST_STEPS
 
     def choose(self, script: str, longer: str = "") -> None:
-        """Keep only the step to record. Raises `InputError` if it has not ended; `longer` is an
-        option that may let the script take more steps."""
+        """Keep only the step to record. Raises `InputError` if this step has not ended; `longer` is
+        an option that may let the script take more steps."""
         first, last = self._chosen(script, longer)
         self.log.between(self._steps[first - 2].end, self._steps[last - 1].end)
 
@@ -240,12 +240,12 @@ class StepCounter:
         first, last = self.asked or (2, 2)
         if steps < last:
             what = "took" if steps < 2 else "ended after"
-            fault = f"{what} {steps} steps of an optimizer, and step {last} is recorded"
+            fault = f"{what} {steps} steps of an optimizer, but step {last} should be recorded"
             usual = f"let it train for {last} steps or more"
             usual = usual if self._optimizers or self._marked else _UNENDED
             if self._optimizers and not self.log.backwards and not self._marked:
                 fault = "no backward pass ran, so all steps of its optimizer are a single update"
-                usual = "call backward() before each of them, or sim.step() after each step"
+                usual = "call backward() before each update, or sim.step() after each step"
             raise InputError(
                 script, fault, f"{usual}; {longer}" if steps and longer else longer or usual
             )
@@ -305,7 +305,8 @@ class StepCounter:
 
 
 def _install_marks(torch: Any, patches: Patches, marked: str) -> None:
-    """Let a profiler's steps, or NVTX ranges of a name, say that a step has ended."""
+    """Let a profiler's steps, or NVTX ranges whose name begins with a text, mark the ends of
+    steps."""
     what, _, text = marked.partition("=")
     if what == "profiler" and not text:
         profile = torch.profiler.profile
@@ -333,11 +334,11 @@ def _kind(step: _Step) -> tuple[frozenset[tuple[str, int]], frozenset[int]]:
 
 
 def install_pipelining(patches: Patches, log: Log) -> None:
-    """Record the operators of a stage's pass, which run in a method of the stage (`_METHODS`).
+    """Record to which pass of a pipeline stage each operator belongs.
 
-    All of torch's schedules run passes by these methods (torch/distributed/pipelining/stage.py);
-    `backward_one_chunk` leaves the gradients of weights to `backward_weight_one_chunk` where
-    `full_backward` is false.
+    All of torch's schedules run passes by the methods in `_METHODS`
+    (torch/distributed/pipelining/stage.py). `backward_one_chunk` leaves the gradients of weights to
+    `backward_weight_one_chunk` if `full_backward` is false.
     """
 
     def noted(module: ModuleType) -> None:

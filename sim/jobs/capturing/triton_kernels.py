@@ -1,7 +1,7 @@
 """What do a script's own Triton kernels cost? They are not run.
 
-A kernel is taken to move each of its tensors once, unless its `launch_metadata` (of Triton) states
-its bytes. A kernel that multiplies (`tl.dot`) is refused, because its FLOPs are unknown.
+A kernel is assumed to move each of its tensors once, unless its `launch_metadata` (of Triton)
+states its bytes. A kernel that multiplies (`tl.dot`) is refused, because its FLOPs are unknown.
 """
 
 import ast
@@ -23,7 +23,7 @@ def install(torch: Any, patches: Patches, launched: Launched, note: Callable[[st
     def run(kernel: Any, *args: Any, grid: Any = None, warmup: bool = False, **named: Any) -> None:
         name = kernel.fn.__name__
         if re.search(r"\btl\.dot\b|\blanguage\.dot\b", str(kernel.src)):
-            fault = f"the Triton kernel {name} multiplies, and nothing says how much"
+            fault = f"the Triton kernel {name} multiplies, and its FLOPs are unknown"
             raise NotImplementedError(fault)
         given = {**dict(zip(kernel.arg_names, args, strict=False)), **named}
         tensors = {
@@ -47,7 +47,7 @@ def install(torch: Any, patches: Patches, launched: Launched, note: Callable[[st
     patches.when_imported("triton.runtime.autotuner", change("Autotuner", tuned))
 
 
-_ONCE = "taken to move each of its tensors once"
+_ONCE = "assumed to move each of its tensors once"
 
 
 def written(source: str) -> set[str]:

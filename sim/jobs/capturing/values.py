@@ -20,7 +20,7 @@ from sim.jobs.capturing.patches import Patches
 # for the line, less is enough: `_SOON_ASKED` decisions and `_OPERATORS` operators (minutes of the
 # host) without an update or a backward pass.
 _MOST_ASKED, _SOON_ASKED, _OPERATORS = 20_000, 50, 250_000
-_SEVERAL = 4  # progress messages name a line after so many decisions
+_SEVERAL = 4  # progress messages name a line that has made at least this many decisions
 _NAMED = 8  # the most lines that a message names
 # Results of comparing a tensor with itself, of comparing it with infinity, and of tests.
 _ITSELF = {"eq": True, "ge": True, "le": True, "ne": False, "gt": False, "lt": False}
@@ -72,8 +72,8 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def values_of(texts: Sequence[str]) -> dict[str, float]:
-    """Return the values of lines, by line. A text ("train.py:119=false") sets a number that the
-    line reads, or the decision that it makes. Raises `InputError`.
+    """Return the values that texts set, by line. A text ("train.py:119=false") sets a number that
+    the line reads, or the decision that the line makes. Raises `InputError`.
 
     >>> values_of(["train.py:119=false", "train.py:7=2.5"])
     {'train.py:119': False, 'train.py:7': 2.5}
@@ -163,9 +163,9 @@ class UnknownValues:
         _read_tensors(torch, patches)
 
     def check_used(self, *, alone: bool) -> None:
-        """Raise `InputError` if a value is given for a line that asked for none, or if true or
+        """Raise `InputError` if a value is given for a line that needs no value, or if true or
         false is given for a line that only reads a number. If other ranks are recorded (not
-        `alone`), they may still ask, so a line that asked for nothing is only noted."""
+        `alone`), they may need the value: a line that needs no value here only gets a note."""
         lines = [line for line in self.asked if line != self.log.line(-1)]
         named = ", ".join(lines[:_NAMED]) + ", ..." * (len(lines) > _NAMED)
         for line in sorted(self.given.keys() - self.asked.keys()):
@@ -206,7 +206,7 @@ class UnknownValues:
 
     def _decided(self, place: str, found: bool, *, number: bool = False) -> bool:
         """Return the decision of a line, which is `found` by default; `number` says that the line
-        compares a made-up number. Raises `InputError` if the given value is of another kind, and if
+        compares a made-up number. Raises `InputError` if the given value is of another kind, or if
         the line decides again and again without an update."""
         given = self.given.get(place)
         known = number and place in self.asked  # a given number was read here

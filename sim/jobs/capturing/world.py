@@ -62,7 +62,7 @@ class CapturedRank:
 
 @contextmanager
 def fake_world(torch: Any, log: Log, place: CapturedRank) -> Iterator[Recorder]:
-    """Record in a log all work inside this context; nothing stays patched."""
+    """Record in a log all work inside this context; nothing stays patched afterwards."""
     patches, old = Patches(), dict(os.environ)
     streams = Streams(torch.device("cuda", 0), log)
     os.environ |= _environment(place)

@@ -145,7 +145,7 @@ def test_steps_are_chosen_by_their_numbers(asked: tuple[int, int], passes: int) 
     assert products(own) == PRODUCTS * passes
     with pytest.raises(InputError, match="ended after 7 steps"):
         capture(train, world=1, steps=(9, 9))
-    with pytest.raises(InputError, match="the first step holds the set-up"):
+    with pytest.raises(InputError, match="step 1 holds the set-up"):
         capture(train, world=1, steps=(1, 1))
 
 

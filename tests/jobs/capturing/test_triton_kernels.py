@@ -38,11 +38,11 @@ def test_a_kernel_moves_each_of_its_tensors_once(tmp_path: Path) -> None:
     (own,) = capture_script(path, world=1)
     (launch,) = (operator for operator in own.operators if operator.name == "triton.doubled")
     assert kernel_of(launch).bytes == 2 * 32 * 64 * 4  # type: ignore[union-attr]
-    assert "Triton kernel doubled: taken to move each of its tensors once" in own.notes
+    assert "Triton kernel doubled: assumed to move each of its tensors once" in own.notes
 
 
 def test_a_kernel_that_multiplies_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(SCRIPT.replace("WORK", "tl.dot(tl.load(x), tl.load(x))"))
-    with pytest.raises(InputError, match="doubled multiplies, and nothing says how much"):
+    with pytest.raises(InputError, match="doubled multiplies, and its FLOPs are unknown"):
         capture_script(path, world=1)
