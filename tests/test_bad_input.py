@@ -501,7 +501,7 @@ cables = [[0, 1], [1, 2], [2, 3]]
         ("[2, 3]]", "[2, 7]]", "below size = 4"),
         ("[2, 3]]", "[2, 3, 0]]", "a cable is [node, node] or [node, node, number]"),
         ("size = 4\n", "size = 4\nswitches = -1\n", "switches = -1 must not be negative"),
-        ("size = 4\n", "size = 4\nspread = true\n", "no ring through all its nodes"),
+        ("size = 4\n", "size = 4\nspread = true\n", "no ring through all nodes"),
         ("[2, 3, 1]", "[2, 3, 0]", "[slot, slot, number]"),
         ("gpus = 16", "gpus = 64", "use at most 16 GPUs"),
         ("size = 4\n", "", "mine.toml, network: size is missing; add size = ..."),

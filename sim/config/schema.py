@@ -214,7 +214,7 @@ def _validator(kind: Any) -> Any:
 
 
 def _core(kind: Any) -> dict[str, Any]:
-    """The schema of an annotation for pydantic's core; tables are dataclasses by then."""
+    """The schema of an annotation for pydantic's core. Tables have become dataclasses before."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _marked(_core(inner[0]) if tagged_in(kind) is None else _instance(inner[0]), inner)
@@ -276,7 +276,7 @@ def _prepared(data: Any, kind: Any, where: str, key: str = "") -> Any:
     is_made = is_dataclass(data)
     if reads.tagged is not None and data is not None and not is_made:
         fault = f"{key} = {gate.shown(data)} is not a table"
-        raise InputError(where, fault, f"write {reads.tagged.tag} = ... in it")
+        raise InputError(where, fault, f"write a table with {reads.tagged.tag} = ...")
     if reads.table is None or not is_made:
         refuse_conversion(data, kind, where, key)
     return data

@@ -1,4 +1,4 @@
-"""Tables of measurements: CSV files of which every row must be whole."""
+"""Tables of measurements: CSV files in which every row must be whole."""
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -84,7 +84,7 @@ def only(found: Iterable[Row], wanted: Mapping[str, str]) -> Iterator[Row]:
 def _agrees(row: Row, heading: str, value: str) -> bool:
     name = heading.removesuffix("!")
     if name not in row.cells:
-        raise InputError(row.where, f"has no column {name!r}", f"one of {', '.join(row.cells)}")
+        raise InputError(row.where, f"has no column {name!r}", f"known: {', '.join(row.cells)}")
     return (row.cells[name] == value) == (name == heading)
 
 

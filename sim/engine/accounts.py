@@ -23,8 +23,8 @@ from sim.engine.tracks import COMMUNICATION, Floats, Indices, Runs, Track
 from sim.program.causes import BUBBLE, HOST, PIPELINE, STRAGGLERS, WAITING, Cause
 from sim.program.operations import COMPUTE_STREAM
 
-_ROUNDING = 1e-12
-_FEW = 8  # runs: the roles of more runs are too much to lie side by side in a cache
+_ROUNDING = 1e-12  # share of a time; smaller differences are rounding
+_FEW = 8  # runs; with more, the joined arrays of several roles would not fit a cache
 
 Account = dict[Cause, float]
 
@@ -88,7 +88,7 @@ def blame_stragglers(accounts: Sequence[Account], healthy: Sequence[Account]) ->
 
 def critical_role(record: Record) -> Role:
     """The role whose last operation ends last; among ties, the role with the lowest rank. If
-    pipelines do not drain, the role that computes longest."""
+    pipelines do not drain, it is the role that computes longest."""
     runs = record.runs
     ends = _last_ends(runs) if record.base is None else _computing(runs)
     return runs.roles[int(_latest(runs.roles, ends)[0])]
@@ -128,7 +128,7 @@ def bubble_fraction(record: Record, accounts: Sequence[Account]) -> float:
     """Share of stage-seconds spent waiting for other stages' passes.
 
     Causes outside of the pipeline (optimizer, data-parallel communication, straggler waits) are
-    left out of both sides, so that equal stages without communication give (p-1)/(m+p-1)
+    left out of both sums, so that equal stages without communication give (p-1)/(m+p-1)
     (Narayanan et al. 2021, section 2.2).
     """
     return float(bubble_fractions(record.roles, np.array([record.step_time]), accounts)[0])
@@ -349,11 +349,11 @@ def _last_until(ends: Floats, moments: Floats) -> Indices:
     return last
 
 
-_LEAST = 1e-9
+_LEAST = 1e-9  # share of the step time; causes with less are left out
 
 
 def hidden(record: Record, role: int, account: Account) -> dict[Cause, float]:
-    """Seconds by cause of a role's communication in a step for which the role does not wait:
+    """Seconds by cause of communication for which a role does not wait, in a single step:
     seconds of transfers in flight (overlaps count once) and of communication inside passes, minus
     the seconds in the role's account."""
     busy = dict(_busy(record, role))

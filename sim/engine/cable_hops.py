@@ -13,7 +13,7 @@ from sim.hardware.cluster.topology import Topology
 def hops(gpus: Sequence[int], topology: Topology, kinds: Collection[str]) -> Iterator[Hop]:
     """Yield the hops of collectives of some `kinds` among GPUs.
 
-    Inside a node a ring passes the members one after the other. Between two nodes, the channels
+    Inside a node a ring visits the members one after the other. Between two nodes, the channels
     leave at each member in turn, as NCCL's channels do, so the bytes spread over the members' NICs.
     """
     nodes: dict[int, list[int]] = {}
@@ -36,7 +36,7 @@ def _ends(
     here: list[int], there: list[int], way: Way, network: ClusterNetwork
 ) -> Iterator[tuple[int, int]]:
     """Yield the pairs of members of two nodes in which one sends to the other. Members are paired
-    one to one. Only an all-to-all that leaves its rails (without PXN) sends from all to all."""
+    one to one. Only an all-to-all that leaves its rails (without PXN) sends between all pairs."""
     if way == PAIRS and network.rails and not network.pxn:
         yield from product(here, there)
         return
@@ -50,8 +50,8 @@ def _between(
     """Yield source node, target node and the bytes between them, as a share of the bytes that the
     busiest node sends.
 
-    If rings follow the cables, each ring has an equal share; a ring of some nodes passes them in
-    the order of the ring of all nodes.
+    If rings follow the cables, each ring has an equal share; a ring of some nodes visits them
+    in the order of the ring of all nodes.
     """
     if way != RINGS:
         yield from ((nodes[a], nodes[b], share) for a, b, share in _shares(way, len(nodes)))

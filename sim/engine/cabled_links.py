@@ -20,7 +20,7 @@ from sim.hardware.cluster.topology import Link, Topology
 
 
 class CabledLinks(GroupLinks):
-    """Cables are one further kind of link, whose places count them in the order of first use."""
+    """Cables are one further kind of link; their places are numbers in the order of first use."""
 
     def __init__(self, topology: Topology, *, copies: bool = False) -> None:
         super().__init__(topology, copies=copies)

@@ -20,7 +20,7 @@ from sim.engine.tracks import COMMUNICATION, Track, action_row
 def play(program: FoldedProgram, *, because: str = "asked for") -> Record:
     """Run every role of a program to its end; the record notes `because` as the reason.
 
-    Raises `InputError` if roles wait for each other in a circle; it names the step that waits.
+    Raises `InputError` if roles wait for each other in a circle; the message names such a step.
     """
     env, meetings, processes = perform(program)
     return _Recorder(program, meetings).record(env, processes, because)
@@ -42,7 +42,7 @@ def perform(program: FoldedProgram) -> tuple[Clock, Meetings, list[RoleProcess]]
 
 
 def end_of(processes: Iterable[RoleProcess]) -> float:
-    """When the last step ended. The clock may run on beyond it, to alarms that are obsolete."""
+    """When the last step ended. The clock may run beyond this end, to obsolete alarms."""
     ends = (log.end[-1] for process in processes for log in process.logs.values() if log.end)
     return max(ends, default=0.0)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ClockDesk:
-    """Numbers the transfers of one folded program; the traffic of a transfer is that of `desk`."""
+    """Numbers the transfers of one folded program; `desk` knows the traffic of each transfer."""
 
     def __init__(self, desk: TransferDesk) -> None:
         self.desk = desk
@@ -26,7 +26,7 @@ class ClockDesk:
         self._kinds: dict[object, int] = {}
 
     def at(self, index: int) -> "ClockTransfers":
-        """The transfers of the rank at a place."""
+        """The transfers of the representative rank with this index."""
         return ClockTransfers(self, index)
 
     def arity(self, g: int) -> int:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-NOBODY = -1
+NOBODY = -1  # the group of a rank that takes part in none
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Costs of work for a role: its duration, and the causes of its seconds on the device.
+"""Costs of a role's work: the duration, and the causes of the seconds on the device.
 
 Kernels between two points at which roles interact are one step on the clock. A collective inside
 one role is part of that step if nothing else uses its links meanwhile (tensor parallelism on

@@ -2,11 +2,12 @@
 
 A link that is full has a level: the rate of the flows that it holds back. A flow's rate is the
 lowest of its limit and the levels of its links. The level x of a link solves sum_s load_s
-demand_s(min(x, level of the other links of s)) = capacity. Rates that satisfy this for all links
-are max-min fair (Bertsekas and Gallager, Data Networks, section 6.5.2): each flow has a full link
-on which no flow is faster. So a change is followed from link to link, the lowest level first, until
-no level changes any more (Charny, Clark and Jain 1995, "Congestion control with explicit rate
-indication"; Ros-Giralt et al. 2021 call it the bottleneck structure).
+demand_s(min(x, level of the other links of s)) = capacity, where s counts the shares on the link.
+Rates that satisfy this for all links are max-min fair (Bertsekas and Gallager, Data Networks,
+section 6.5.2): each flow has a full link on which no flow is faster. So a change is followed from
+link to link, the lowest level first, until no level changes any more (Charny, Clark and Jain 1995,
+"Congestion control with explicit rate indication"; Ros-Giralt et al. 2021 call these dependences
+the bottleneck structure).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Fair shares by class of flows: the rates of `sim.engine.network` when thousands are alike.
+"""Fair shares by class: the rates of `sim.engine.network` when thousands of flows are alike.
 
 A thousand workers that push to the same servers are a thousand flows. Only two properties of a flow
 matter to the other flows: its loads on the links that it shares, and the rate that its own links

@@ -1,8 +1,8 @@
 """Folding: ranks that behave alike become one role, links with equal traffic become one class.
 
-Ranks, communicators and links are the vertices of one graph. One member of each class of its
-coarsest equitable partition is simulated (`equitable_partition`). A transfer class loads a link
-class with the bytes of all its copies on such a link, so contention is exact.
+Ranks, communicators and links are the vertices of one graph. One member of each class of the
+graph's coarsest equitable partition is simulated (`equitable_partition`). A class of transfers
+loads a link with the bytes of all its copies on the link, so contention is exact.
 
 Two vertices share a class only if they have the same colour and the same number of neighbours in
 every class (colour refinement, Weisfeiler and Leman 1968; Berkholz, Bonsma and Grohe 2017 for its
@@ -55,8 +55,8 @@ def equitable_partition(
 ) -> Indices:
     """The class of each vertex in the coarsest equitable partition, numbered by first appearance.
 
-    If `most` rounds do not find it, each vertex is its own class. A path takes as many rounds as it
-    has vertices.
+    If `most` rounds do not find the partition, each vertex is its own class. A path takes as many
+    rounds as it has vertices.
 
     >>> line = Edges.of([(0, 1, 0, 1), (1, 0, 0, 1), (1, 2, 0, 1), (2, 1, 0, 1)])
     >>> equitable_partition(["a", "a", "a"], line).tolist()

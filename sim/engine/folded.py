@@ -17,7 +17,7 @@ from sim.program.causes import Cause
 from sim.program.durations import Duration
 from sim.program.schedule import Action
 
-Loads = tuple[tuple[int, float], ...]  # link class, bytes on it per byte of progress
+Loads = tuple[tuple[int, float], ...]  # link class, bytes on the link per byte of `size`
 # Link class, bytes that keep it busy at line rate, and bytes without the protocols' overhead.
 Carried = tuple[tuple[int, float, float], ...]
 

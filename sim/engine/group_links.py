@@ -52,7 +52,7 @@ def ways(network: ClusterNetwork | None) -> tuple[Way, ...]:
 
 
 def kinds_of(way: Way) -> list[CollectiveKind]:
-    """The kinds of collectives for which a way's algorithm is offered and that take this way."""
+    """The kinds of collectives that a way's algorithm offers and that take this way."""
     name, kind = way
     mine = (candidate for candidate in offered(algorithms()[name]) if candidate != "point_to_point")
     return [candidate for candidate in mine if way_of(candidate, name) == (name, kind)]
@@ -91,11 +91,11 @@ def orders(network: ClusterNetwork) -> "tuple[Cycle, ...]":
 
 
 def check_orders(topology: Topology) -> None:
-    """Raise `InputError` if rings shall follow cables that form no ring (of three or more
-    nodes)."""
+    """Raise `InputError` if rings should follow cables, but no ring of the (three or more) nodes is
+    found."""
     network = topology.network
     if network is not None and network.spread and topology.nodes > 2 and not orders(network):
-        fault = "spread = true, but no ring through all its nodes was found on its cables"
+        fault = "spread = true, but no ring through all nodes was found on the cables"
         raise InputError(f"topology {topology.name}, network", fault, "leave spread out")
 
 

@@ -84,7 +84,7 @@ def test_what_is_a_dataclass_already_passes() -> None:
             "drawing.toml, frame: radius = 0.0: input should be greater than 0; "
             "set radius above 0.0",
         ),
-        (3, "drawing.toml: frame = 3 is not a table; write kind = ... in it"),
+        (3, "drawing.toml: frame = 3 is not a table; write a table with kind = ..."),
     ],
 )
 def test_what_chooses_nothing_or_belongs_to_another_is_one_line(frame: Any, said: str) -> None:

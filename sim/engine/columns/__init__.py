@@ -1,5 +1,5 @@
-"""A folded program as a (max, +) graph of durations: how long do thousands of columns take?
+"""How long does a step take for thousands of sets of durations?
 
-The graph says which moment waits for which other moments. A column has one value for each duration.
-So samples and sensitivities evaluate thousands of steps in a few operations on arrays.
+The program is a (max, +) graph: each moment waits for other moments. A set of durations is a column
+of an array. So samples and sensitivities evaluate thousands of steps in a few operations on arrays.
 """

@@ -17,7 +17,7 @@ from sim.engine.columns.weights import Floats
 from sim.engine.folded import ComputeStep, FoldedProgram
 from sim.engine.replay.link_uses import ROUNDING
 
-SAMPLES, TOLERANCE = 20, 0.01
+SAMPLES, TOLERANCE = 20, 0.01  # columns played on the clock; the largest relative error
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """A folded program as a graph of (max, +) instead of a clock, for thousands of columns.
 
 A static program in which no two transfers share a link at the same time is a graph of maxima and
-sums; its step time equals the clock's to 1e-9. The graph is compiled once per shape (which step
-waits for which) and kept; durations are columns. If transfers do share links, a run on the clock
-tells how much each transfer is slowed (`sim.engine.columns.contention`). Columns are then an
+sums; the graph's step time equals the clock's to 1e-9. The graph is compiled once per shape (which
+step waits for which) and kept; durations are columns. If transfers do share links, a run on the
+clock tells how much each transfer is slowed (`sim.engine.columns.contention`). Columns are then an
 approximation.
 """
 
@@ -20,7 +20,7 @@ from sim.engine.columns.weights import Floats
 from sim.engine.folded import FoldedProgram
 
 _MARGIN = 2.0  # a graph holds for durations from half to twice the durations it was made for
-_KEPT = 64  # graphs
+_KEPT = 64  # graphs in the cache
 _CHUNK = 256  # columns at a time: their values stay in the processor's cache
 
 _graphs: OrderedDict[tuple[bytes, frozenset[int]], "Compiled"] = OrderedDict()

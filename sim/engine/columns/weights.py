@@ -16,8 +16,8 @@ from sim.config.dataclass import dataclass
 
 Floats = NDArray[np.float64]
 Real = TypeVar("Real", np.float64, np.float32)
-Sum = tuple[tuple[int, int], ...]  # (parameter, how often), by parameter
-Scaled = tuple[tuple[int, float], ...]  # (parameter, factor), by parameter
+Sum = tuple[tuple[int, int], ...]  # (parameter, how often), sorted by parameter
+Scaled = tuple[tuple[int, float], ...]  # (parameter, factor), sorted by parameter
 
 NOTHING = 0  # the row of the empty sum
 

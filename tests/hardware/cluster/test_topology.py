@@ -581,7 +581,7 @@ def faulty() -> Iterator[tuple[str, dict[str, object], str]]:
     yield "b200-node", {"gpus": 16}, "nothing joins its 2 nodes"
     yield "b200-node", {"degraded": [{"link": "pod0", "factor": 2.0}]}, "no such link"
     yield "b200-node", {"degraded": [{"link": "gpu0.port", "factor": -2.0}]}, "must be positive"
-    yield "b200-node", {"node": 3}, "node = 3 is not a table; write fabric = ... in it"
+    yield "b200-node", {"node": 3}, "node = 3 is not a table; write a table with fabric = ..."
     yield "b200-node", {"name.of": 3}, "name in 'name.of' is not a table"
 
 
