@@ -91,7 +91,7 @@ RoundSend = tuple[int, ChunkSend]
 def in_both(
     trees: Sequence[Parents], pieces: int, sends: Callable[[Parents, int], Iterator[RoundSend]]
 ) -> list[list[ChunkSend]]:
-    """The rounds of both trees; `sends` yields (round, send). Tree 1 has chunks from `pieces`."""
+    """The rounds of both trees; the second tree sends the chunks from number `pieces` on."""
     rounds: dict[int, list[ChunkSend]] = {}
     for half, tree in enumerate(trees):
         for when, send in sends(tree, half * pieces):

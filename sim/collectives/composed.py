@@ -1,4 +1,4 @@
-"""Rounds of collectives that are composed of smaller ones."""
+"""Rounds of collectives that are composed of smaller collectives."""
 
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest

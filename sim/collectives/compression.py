@@ -32,8 +32,8 @@ _PASSES: dict[str, float] = {
     "powersgd": 4.0,  # two products with the matrix, orthogonalisation, the error
     "onebit": 3.0,  # means of both signs, then signs and the error
 }
-# Kernels that encode a message: torch's default_hooks.py and powerSGD_hook.py (products and
-# orthogonalisation batched by shape), DeepSpeed's compressed_allreduce (runtime/comm/nccl.py).
+# The number of kernels that encode a message, from torch's default_hooks.py and powerSGD_hook.py
+# (products and orthogonalisation batched by shape) and DeepSpeed's runtime/comm/nccl.py.
 _KERNELS: dict[str, int] = {
     "none": 0,
     "fp16": 2,  # the cast and the division

@@ -52,7 +52,7 @@ class Interconnect:
     """The hardware as a collective library detects it.
 
     Bandwidths are line rates each way: `port_bandwidth` of one GPU's NVLink (or PCIe) port,
-    `nic_bandwidth` of one NIC; the library's achievable fractions are its own constants.
+    `nic_bandwidth` of one NIC; a library's constants say which fractions it reaches.
     `mesh[i][j]` counts the NVLink cables between GPUs i and j of a node without switch, each of
     `cable_bandwidth`; it is empty when a switch joins the ports. `torus` is the grid of a node's
     chips, with `cores` devices on each chip: for each dimension, how many chips there are, and how

@@ -48,7 +48,7 @@ def add_file(package: str, path: Path, check: Callable[[ModuleType], Answer]) ->
 
 
 def added() -> dict[Path, bytes]:
-    """The text of each file that was added by itself, and of each file that it imports from its
+    """The text of each added file, and of each file that an added file imports from its
     folder."""
     return {file: text for texts in ADDED.values() for file, text in texts.items()}
 

@@ -96,7 +96,7 @@ def has(folder: str, name: str) -> bool:
 
 def find(folder: str, name: str, *, where: str = "command line") -> Path:
     """The file that a name (or a path) stands for: the file of that name, otherwise the file with a
-    matching pattern in its `names`. Case does not matter; spaces and underscores are hyphens.
+    matching pattern in its `names`. Case does not matter; spaces and underscores count as hyphens.
 
     Raises `InputError` if two files match, or none; the message then has the nearest known name.
 

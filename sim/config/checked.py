@@ -1,4 +1,4 @@
-"""Checks of values from Python, by the rules for files: of dataclasses that are made, and of calls.
+"""Checks of values from Python, by the rules for files: in new dataclasses, and in calls.
 
 A call with unknown arguments, or with values of wrong types, is refused before any work.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def checked_call(function: Callable[..., T], name: str) -> Callable[..., T]:
-    """The function, which then raises `InputError` for unknown and missing arguments, and for
+    """The function with checks: it raises `InputError` for unknown and missing arguments, and for
     arguments whose plain types (numbers, texts, truth values) differ from its annotations.
 
     >>> def double(number: int) -> int:
@@ -59,7 +59,7 @@ def checked_call(function: Callable[..., T], name: str) -> Callable[..., T]:
 
 
 def _accepted(value: Any, kind: Any, name: str, key: str) -> Any:
-    """A value that fits its annotation; a text may stand for it. Raises `InputError`."""
+    """A value that fits its annotation; it may be written as a text. Raises `InputError`."""
     if isinstance(value, str) and not _fits(value, kind):
         value = import_module("sim.config.meant").read(value, kind, name, key)
     if get_origin(kind) is Literal and value not in get_args(kind):

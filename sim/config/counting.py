@@ -47,8 +47,8 @@ def whole(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer
 
 @contextmanager
 def part(share: float) -> Iterator[None]:
-    """A part of a `whole`: by the end of the block the bar has moved by `share`, as the first
-    counted work within the block went on. The shares of all parts add up to 1."""
+    """A part of a `whole`: the first counted work within the block moves the bar by `share` in all.
+    The shares of all parts add up to 1."""
     current = under_way[-1] if under_way else None
     if current is None or current.total is None:
         yield

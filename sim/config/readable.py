@@ -20,7 +20,7 @@ def human_bytes(count: float) -> str:
     ('80.0 GiB', '1.50 KiB', '1.00 MiB')
     """
     for scale, symbol in ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB")):
-        if abs(count) >= (1.0 - 0.5 / 1024.0) * scale:  # else it prints as < 1024 of a lower unit
+        if abs(count) >= (1.0 - 0.5 / 1024.0) * scale:  # else it is < 1024 of a lower unit
             return f"{_three_digits(count / scale)} {symbol}"
     return f"{count:.0f} B"
 

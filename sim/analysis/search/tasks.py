@@ -18,7 +18,7 @@ from sim.simulate import garbage_left
 
 _ROUND = 20  # layouts of a mesh are evaluated as soon as so many have been collected
 
-Bounded = tuple[float, Plan]  # a lower bound of the step time (s), and a plan of passes
+Bounded = tuple[float, Plan]  # a lower bound of the step time (s); a plan that fixes the passes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +52,7 @@ def _worked_out(search: float) -> tuple[dict[tuple[int, ...], Known], dict[int, 
 
 
 def families(space: Space, sizes: Iterable[Plan], search: float) -> list[list[Mesh]]:
-    """Return groups of meshes that differ only in their stages, largest groups first."""
+    """Return groups of meshes that differ only in the number of stages, largest groups first."""
 
     def family(plan: Plan) -> tuple[int, ...]:
         return plan.tp, plan.cp, plan.ep, plan.etp, *plan.axes.values()

@@ -1,6 +1,6 @@
 """What are the answers of one scenario at many points?
 
-Points are tasks of an executor. A store keeps their answers, which count while the files that were
-read stay the same.
+Points are tasks of an executor. A store keeps their answers. A stored answer is used again as long
+as its input files are unchanged.
 The folder can be deleted when an external executor has such a store.
 """

@@ -105,7 +105,7 @@ def sweep(
     values; with `zipped`, the first values of all keys form a point, then the second values, and so
     on. `csv` is a table with a row for each point.
     With `samples`, that number of steps with stragglers, or of runs with different seeds, is drawn
-    at each point. A row then has means, spreads and paired differences to the first valid point.
+    at each point. A row then has means, spreads and paired differences from the first valid point.
     `store` is the SQLite file that keeps results. `jobs` is a number of processes, or the address
     of a Dask scheduler. `settings`, and the `price` of a GPU, hold at every point. Raises
     `InputError`.

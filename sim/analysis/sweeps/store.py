@@ -3,7 +3,7 @@
 Each row is written in its own transaction as soon as it is known, so a sweep that was killed can
 continue. Several sweeps may use one file at once (write-ahead log). Each result is stored with a
 record of all files that its computation read (`sim.config.reads`). The result is valid only while
-reading them again would find the same. Every row has a checksum, because SQLite has no checksums
+these files are unchanged. Every row has a checksum, because SQLite has no checksums
 of its own. Rows that the disk has spoiled are computed again and counted (`damaged`).
 """
 

@@ -147,7 +147,7 @@ def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:
 
 
 def _values(points: Sequence[Point]) -> list[tuple[str, str]]:
-    """Return each key with each of its values; of more than 16, the first and the last eight."""
+    """Return pairs of a key and a value; of more than 16 values, the first and the last eight."""
     distinct: dict[str, dict[str, None]] = {}
     for point in points:
         for key, value in point.items():
@@ -246,7 +246,7 @@ def answers(task: SweepTask) -> list[Answer]:
 
 def _loaded(scenario: str | BaseScenario, point: Point) -> BaseScenario:
     """Return the scenario at a point. Points that differ only in values of the files that the
-    scenario names share the scenario itself."""
+    scenario names share a loaded scenario."""
     of_files = {key: own for key, own in point.items() if "." in key and head_of(key) in FILES}
     own = {key: value for key, value in point.items() if key not in of_files}
     return kind.load(_without_changes(scenario, own), of_files)

@@ -1,6 +1,6 @@
-"""How well are the effects of changes predicted? A change is the ratio of a row's step time to the
-step time of the first row of its study, measured and predicted. Values that a table leaves open,
-and properties that all its rows share, cancel out."""
+"""How well are the effects of changes predicted? The measured and the predicted change compare the
+step times of a row and of the first row of its study: (row / first row) - 1. Values that a table
+leaves open, and properties that all its rows share, cancel out."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ CLOSE = 0.05  # share of the first step; a change predicted to within this share
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """The change from the first row of a study (`before`) to another row: the fraction by which the
-    step grew."""
+    step time grew."""
 
     study: str
     before: str

@@ -42,7 +42,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """The coverage of a table. `table` and `rows` say what was kept out of the evidence."""
+    """The coverage of a table, with the whole `table` or half its `rows` kept out of evidence."""
 
     name: str
     count: int
@@ -69,9 +69,9 @@ def coverage(tables: Sequence[ValidatedTable], packaged: Evidence | None = None)
 def kinds(
     tables: Sequence[ValidatedTable], packaged: Evidence | None = None
 ) -> list[dict[str, Any]]:
-    """Return the coverage of each kind of work by evidence without that kind: these tables and the
-    `packaged` evidence. It shows how sure a prediction is for a kind of work that nobody has
-    measured."""
+    """Return the coverage of each kind of work. The evidence, from these tables and the `packaged`
+    ones, then lacks this kind. The coverage shows how sure a prediction is for a kind of work that
+    nobody has measured."""
     timed = [_timed(table) for table in tables]
     shown = (packaged or evidence()).replaced(spreads(timed), tables={one.name for one in timed})
     runs = [run for table in timed for run in table.rows if run.campaign]
@@ -131,7 +131,7 @@ def score(measured: float, own: Interval) -> float:
 
 
 def summary(coverages: Sequence[Coverage]) -> dict[str, Any]:
-    """Return the keys of `--json`: means over the rows of all tables together, and over tables."""
+    """Return the keys of `--json`: means over all rows, and means over tables."""
     return {
         "level": LEVEL,
         "bar": BAR,

@@ -1,8 +1,8 @@
 """Tables of measured jobs that a kind of scenario reads itself, with several figures in each row.
 
-A folder of `sim.jobs` offers such tables. Its `measures(columns)` says whether a table with these
-columns belongs to it. The function `rows` of its module `measured` turns rows into scenarios with
-the measured figures (`id`, `document`, `measured`, `parts`, `assumed`, `pair`, `lacks`).
+A folder of `sim.jobs` that reads such tables has a function `measures(columns)`: it says whether a
+table with these columns is one of them. `rows` in its module `measured` turns rows into scenarios
+with the measured figures (`id`, `document`, `measured`, `parts`, `assumed`, `pair`, `lacks`).
 """
 
 import csv
@@ -25,7 +25,7 @@ from sim.config.plugins import modules
 from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings
 
-STEP = "step"  # the figure of an answer's `step_time`; other figures are causes of its `spent`
+STEP = "step"  # the figure of `step_time` in an answer; other figures are causes in `spent`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

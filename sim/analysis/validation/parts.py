@@ -25,7 +25,7 @@ from sim.results.answer import Answer, Inputs
 from sim.scenario.settings import Settings, settings_of
 
 _ROWS_OF_PRODUCT = ((64, "m to 64"), (256, "m to 256"), (1024, "m to 1024"))
-_SMALL = 2.0**20  # bytes that part small collectives from large ones
+_SMALL = 2.0**20  # bytes; smaller collectives have groups of their own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def validate_kernels(
     """Compare the kernels of tables (`kernel_tables` has their columns) with predictions from a
     device's file and its profile. `only` selects rows; rows that state no precision have
     `precision`. Products run at the full clock, as in a burst, unless they ran for minutes
-    (`held`). Attention runs by the newest kernels in the device's file. Raises `InputError`."""
+    (`held`). Attention runs as the newest generation of the device's file. Raises `InputError`."""
     on = devices.load(device)
     on = on if held else on.in_bursts()
     timed = [row for table in tables for row in timed_rows(Path(table), only or {}, {}, precision)]

@@ -44,7 +44,7 @@ def cluster_of(
     The bus bandwidth (B/s) of a large `all_reduce` over all devices of the job tells the states
     apart. It is compared with bandwidths of a similar number of devices: with the measured
     bandwidth of each state, and with the library's bandwidth on the healthy cluster. The state with
-    the nearest ratio is taken. Raises `InputError`.
+    the nearest bandwidth is taken. Raises `InputError`.
     """
     where = str(row["id"])
     cluster = changed_topology(str(row["cluster"]), settings, where)
@@ -135,13 +135,13 @@ _ATTENTION = ["linear_qkv", "linear_proj"]
 _RECIPES = {
     "fp8-cs": "current-scaling",
     "fp8-ds": "delayed-scaling",
-    "fp8": "delayed-scaling",  # Megatron-LM's --fp8-recipe unless another is named
+    "fp8": "delayed-scaling",  # the default of Megatron-LM's --fp8-recipe
     "mxfp8_cublas_rceil": "mxfp8",
 }
 
 
-# For software without a stack of its own, by a word of its name: a stack that shares its code or
-# compiler.
+# Stacks for software that has no stack, by a word of the software's name. Both have code or a
+# compiler in common.
 _LINEAGE = {
     "paxml": "maxtext",  # GSPMD on XLA, as are T5X and Alpa (google/paxml, README)
     "t5x": "maxtext",
@@ -339,7 +339,7 @@ def _drains(row: Mapping[str, Any]) -> int:
 
 
 def _sharded(row: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many of the data-parallel ranks share states, where the row says it."""
+    """Return how many ranks shard states and how many replicate them, if the row says so."""
     sizes = [count(row, column) for column in _SHARDED if not empty(row, column)]
     if not sizes or not row["zero"] or not 0 < sizes[0] < row["dp"]:
         return {}

@@ -35,7 +35,7 @@ class ValidatedRun:
 
     Times are in s, memory in bytes; None if not measured or not predicted. `at_peak` is the time of
     all executed matrix products, recomputation included, at the device's peak rate. Rows of a
-    `study` differ in one respect and print exact times. Rows with equal `job` are its layouts.
+    `study` differ in one respect and print exact times. Layouts of one job have equal `job`.
     `configuration` holds sizes and choices by name. `low` and `high` bound the prediction's
     interval; `incident` says what disturbed the measured run.
     """
@@ -97,7 +97,7 @@ class ValidatedTable:
 
     @property
     def views(self) -> tuple["ValidatedTable", ...]:
-        """The table, and if rows name an incident, a second table without these rows."""
+        """The table; if some rows name an incident, also a table without these rows."""
         calm = tuple(run for run in self.rows if not run.incident)
         if len(calm) in (0, len(self.rows)):
             return (self,)
@@ -226,7 +226,7 @@ def _counted(kind: str, setup: PlanSetup, memory: Memory) -> float:
     """Return the bytes that a kind of memory figure counts. "allocated" counts the bytes that torch
     has allocated at the end of a step, "reserved" the bytes that torch has reserved then.
     "nvidia-smi" counts the bytes that the driver shows (with context and NCCL). Other kinds are the
-    most allocated at once. "peak" is the kind that the software calls so."""
+    most allocated at once. A stack says which kind its "peak" is."""
     kind = setup.job.stack.allocator.reports if kind == "peak" else kind
     if kind == "allocated":
         return memory.rest

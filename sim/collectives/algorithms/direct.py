@@ -103,7 +103,7 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
 
     With g members in a node, a member sends S (g-1)/n through its port, and the node sends
     g S (n-g)/n through its NICs; an all-reduce twice as much. A single message uses ports or NICs.
-    In sendrecv, one member of each node sends to the next node. Only a root gathers and scatters.
+    In sendrecv, one member of each node sends to the next node; in gather and scatter, only a root.
     """
     n, g = shape.ranks, shape.per_node
     if kind == "point_to_point":

@@ -1,7 +1,7 @@
 """Recursive halving and doubling: ranks send to ranks 1, 2, 4, ... away, not to a neighbour only.
 
-Thakur, Rabenseifner and Gropp 2005, "Optimization of collective communication operations in
-MPICH", for powers of two. Other numbers of ranks take the circulant pattern of Bruck et al.
+Powers of two follow Thakur, Rabenseifner and Gropp 2005, "Optimization of collective communication
+operations in MPICH". Other numbers of ranks take the circulant pattern of Bruck et al.
 1997, run backwards for the reduction (Traeff 2023, "Optimal, non-pipelined reduce-scatter and
 allreduce algorithms"). Both need ceil(log2 n) rounds and (n-1)/n S bytes. Symbols: see `direct`.
 """
@@ -103,7 +103,7 @@ def _bruck(ranks: int) -> Iterator[Iterator[ChunkSend]]:
 
 
 def _hop(source: int, distance: int, step: int, ranks: int) -> ChunkSend:
-    """The hop over `step` ranks of a chunk from `source`, after its hops over fewer ranks."""
+    """A chunk's hop over `step` ranks, after its hops over fewer; the chunk is from `source`."""
     here = source + distance % step
     chunk = source * ranks + (source + distance) % ranks
     return ChunkSend(here % ranks, (here + step) % ranks, chunk)
@@ -163,7 +163,7 @@ def _sent(kind: CollectiveKind, ranks: int) -> Iterator[tuple[int, int, float]]:
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
     """t ceil(log2 n) rounds, with t = 2 for all-reduce, else 1. The floor(log2 g) shortest
-    distances stay in a node; if ranks send around in one direction, one distance fewer stays."""
+    distances stay in a node of g; one fewer if ranks send around in one direction."""
     n, turns = shape.ranks, 2 if kind == "all_reduce" else 1
     rounds = len(distances(n))
     near = rounds if shape.nodes == 1 else shape.evenly("halving_doubling").bit_length() - 1

@@ -54,7 +54,7 @@ def all_gather(ranks: int, per_node: int = 0) -> CollectiveSchedule:
 
 
 def reduce_scatter(ranks: int, per_node: int = 0) -> CollectiveSchedule:
-    """The all-gather backwards, summed on the way; it takes the same time."""
+    """The all-gather backwards, with sums on the way; it takes the same time."""
     backwards = (
         [ChunkSend(send.dst, send.src, send.chunk, True) for send in round_]
         for round_ in reversed(_gathering(ranks, per_node))
@@ -86,7 +86,7 @@ def broadcast(ranks: int, per_node: int = 0, pieces: int = 8) -> CollectiveSched
 
 
 def reduce(ranks: int, per_node: int = 0, pieces: int = 8) -> CollectiveSchedule:
-    """The broadcast backwards, summed on the way; it takes the same time."""
+    """The broadcast backwards, with sums on the way; it takes the same time."""
     backwards = (
         [ChunkSend(send.dst, send.src, send.chunk, True) for send in round_]
         for round_ in reversed(_spreading(ranks, per_node, pieces))
@@ -124,7 +124,7 @@ def all_to_all(ranks: int, per_node: int = 0) -> CollectiveSchedule:
 
 
 def _to_slots(node: int, g: int, ranks: int) -> list[list[int]]:
-    """At place i g + j: the chunks from member i of a node to slot j of all nodes."""
+    """The entry i g + j has the chunks from member i of a node to slot j of all nodes."""
     return [
         [(node * g + i) * ranks + dst for dst in range(j, ranks, g)]
         for i in range(g)
@@ -133,7 +133,7 @@ def _to_slots(node: int, g: int, ranks: int) -> list[list[int]]:
 
 
 def _to_nodes(slot: int, g: int, ranks: int) -> list[list[int]]:
-    """At place a N + b: the chunks from all members of node a to a slot of node b."""
+    """The entry a N + b has the chunks from all members of node a to a slot of node b."""
     nodes = ranks // g
     return [
         [(a * g + i) * ranks + b * g + slot for i in range(g)]

@@ -1,7 +1,7 @@
 """Relayed all-to-all of routed items, such as tokens for experts.
 
-One copy of an item per node crosses the network, to the GPU with the sender's slot in that node.
-That GPU relays the item to all GPUs of its node that want it. Combining goes the same way back.
+One copy of an item goes to each node that wants it, to the GPU with the sender's slot in that node.
+That GPU relays the item to all GPUs of its node that want it. Results return the same way.
 Sources: deepseek-ai/DeepEP, README ("normal kernels": RDMA and NVLink forwarding at the same time);
 DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.2.
 """

@@ -52,7 +52,7 @@ def broadcast(ranks: int, pieces: int = 8) -> CollectiveSchedule:
 
 
 def reduce(ranks: int, pieces: int = 8) -> CollectiveSchedule:
-    """The broadcast's chain backwards, summed on the way; it takes the same time."""
+    """The broadcast's chain backwards, with sums on the way; it takes the same time."""
     return schedule("reduce", ranks, pieces, _along(ranks, pieces, up=True))
 
 

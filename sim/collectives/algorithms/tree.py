@@ -25,7 +25,7 @@ def height(ranks: int) -> int:
 
 
 def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> CollectiveSchedule:
-    """Sums go up both trees and results down, in k `pieces` of each half, one after the other.
+    """Sums go up both trees and results down. Each half of the data has k `pieces`, sent in turn.
 
     A rank that is l levels above the leaves passes a piece on l rounds after the leaves. A result
     takes as many rounds down from the root. T = (k + 2h - 1) alpha + (bytes + fill) S/B, see
@@ -39,7 +39,7 @@ def all_reduce(ranks: int, pieces: int = 4, per_node: int = 1) -> CollectiveSche
 
 
 def broadcast(ranks: int, pieces: int = 4) -> CollectiveSchedule:
-    """Rank 0 feeds two trees over the other ranks: T = (k + h) alpha + (1 + fill) S/B."""
+    """Rank 0 feeds two trees of height h over other ranks: T = (k + h) alpha + (1 + fill) S/B."""
     from sim.collectives.binary_trees import down, in_both, rooted
 
     rounds = in_both(rooted(ranks), pieces, lambda tree, half: down(tree, half, pieces))
@@ -47,7 +47,7 @@ def broadcast(ranks: int, pieces: int = 4) -> CollectiveSchedule:
 
 
 def reduce(ranks: int, pieces: int = 4) -> CollectiveSchedule:
-    """The broadcast backwards, summed on the way; it takes the same time."""
+    """The broadcast backwards, with sums on the way; it takes the same time."""
     from sim.collectives.binary_trees import in_both, rooted, up
 
     rounds = in_both(rooted(ranks), pieces, lambda tree, half: up(tree, half, pieces))

@@ -68,6 +68,6 @@ def _located(name: str, where: str) -> Path | None:
     """The file of a profile; None for a library of topologies/backends."""
     if not name.endswith(".toml") and catalog.has("topologies/backends", name):
         return None
-    from sim.collectives.libraries.profile import located  # few fabrics were measured
+    from sim.collectives.libraries.profile import located  # loaded for measured fabrics only
 
     return located(name, where=where)

@@ -117,7 +117,7 @@ class Gloo:
         """Seconds that one turn around the ring takes beyond the time of its bytes.
 
         Two segments are in flight. With t the time of a segment's bytes and m the `message`, a turn
-        of N segments takes max(m + N t, N (m + t) / 2). `once` is the buffer's time.
+        of N segments takes max(m + N t, N (m + t) / 2). `once` is the time of the whole buffer.
         """
         turn = (shape.ranks - 1) * pieces
         return max(message, turn * (message - once / (pieces * shape.ranks)) / 2.0)
@@ -156,7 +156,7 @@ def _loads(call: CollectiveCall, both: float, name: str) -> tuple[LevelLoads, in
 def _usual(
     kind: CollectiveKind, shape: GroupShape, both: float, nics: int
 ) -> tuple[LevelLoads, int, str]:
-    """Gloo's only algorithm for a call between nodes that reach the network by `nics`."""
+    """Gloo's only algorithm for a call between nodes of `nics` NICs each."""
     match kind:
         case "all_reduce" | "reduce_scatter":
             return _times(ring.loads("all_reduce", shape), both), 2, "ring"

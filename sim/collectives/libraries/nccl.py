@@ -419,7 +419,7 @@ def _nvls(nccl_call: NcclCall) -> CallCost:
 
 
 def _peer(nccl_call: NcclCall, name: str) -> CallCost:
-    """The cost of grouped sends and receives, including all-to-all, which go straight to their
+    """The cost of grouped sends and receives, such as an all-to-all. They go straight to their
     peers; routed items are passed on within nodes (DeepEP)."""
     call, node = nccl_call.call, nccl_call.node
     loads, steps = on_levels(name, call.kind, call.shape)

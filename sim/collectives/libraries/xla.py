@@ -39,7 +39,8 @@ class Xla:
         """The cost of one call of S bytes, with g members in each of N slices.
 
         port = t (g-1)/g S, nic = t (N-1)/N S, in t (N-1 + the sum of k-1 over the dimensions' sizes
-        k) steps; t is 2 for an all-reduce, else 1. Items of an all-to-all pass k/4 chips each way.
+        k) steps; t is 2 for an all-reduce, else 1. Items of an all-to-all
+        make k/4 steps in each dimension on average.
         """
         kind, shape, interconnect = call.kind, call.shape, call.interconnect
         if shape.ranks == 1:
