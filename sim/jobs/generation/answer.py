@@ -51,10 +51,10 @@ class Generated(JobAnswer):
     the first token (TTFT), `each` the time of every further token (TPOT), `whole` the time of an
     answer (s); `lengths` are the answers' numbers of tokens.
 
-    `batch` is the mean batch of a server while it runs, `cache` is the mean held share of its
-    cache, `fullest` the largest held share. `idle` is the share of the servers' time without work;
-    `tail` is the share of the run after the first server has run out of work. `step` has the
-    seconds by part of a decode step with the mean batch and cache, and `limit` names the largest
+    `batch` is the mean number of sequences in the batch of a server that has work. `cache` is the
+    mean held share of its cache, `fullest` the largest. `idle` is the share of the servers' time
+    without work; `tail` is the share of the run after the first server runs out of work. `step` has
+    the seconds by part of a decode step with the mean batch and cache; `limit` names the largest
     part. `memory` has the bytes of a GPU by part; `room` is its memory. `course` has the states of
     all servers together.
     """

@@ -1,10 +1,10 @@
 """Attention to a cache of keys and values: the bytes of the cache, and the kernels that read it.
 
-Decoding reads the keys and values of a sequence once for its single query; several CTAs share the
-sequence (Flash-Decoding, Dao et al. 2023). Latent attention keeps the latent and the rotary part of
-K, one copy for all heads. The up-projection then multiplies queries and outputs instead of the
-cache (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.2). These products cost as much as the
-up-projection of one token, which the operators of the layer count, so nothing is added here.
+Decoding reads the keys and values of a sequence once for its single query. Several thread blocks
+(CTAs) share the sequence (Flash-Decoding, Dao et al. 2023). Latent attention caches the latent
+vector and the rotary part of K, one copy for all heads. The up-projection then multiplies queries
+and outputs instead of the cache (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1.2). These products
+cost as much as the up-projection of one token, which counts among the layer's operators.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ from sim.model.transformer import Transformer
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How decoding kernels read a cache. A kernel takes `floor` seconds, and in addition `cta`
-    seconds of an SM for each sequence and head of keys. It reads at the `share` of the memory's
-    bandwidth; an SM `converts` this many elements of an eight-bit cache in a clock cycle."""
+    seconds of an SM for each sequence and head of keys. It reads at `share` times the memory's
+    bandwidth; an SM converts `converts` elements of an eight-bit cache in a clock cycle."""
 
     floor: float
     cta: float
@@ -31,8 +31,8 @@ class Reading:
     converts: float
 
 
-# Fitted on every second row of vLLM in kernels/aiconfigurator/generation_attention_*.csv.gz, by the
-# generation of the device (H100 and H200; B200, GB200 and B300; L40S; A100). docs/generation.md has
+# One fit for each generation of devices (A100; L40S; H100 and H200; B200, GB200 and B300), on every
+# second row of vLLM in kernels/aiconfigurator/generation_attention_*.csv.gz. docs/generation.md has
 # the errors on the other rows.
 READINGS: Mapping[str, Reading] = {
     "ampere": Reading(floor=17.7e-6, cta=3.3e-6, share=0.75, converts=9.3),

@@ -1,4 +1,4 @@
-"""The sequences of a server: which wait, which have their prompt computed, decode, or give way.
+"""The sequences of a server: which sequences wait, compute their prompt, decode, or give way.
 
 New sequences are admitted in order of submission while the batch and the cache have room for them.
 If the cache runs out of blocks, the sequence that was admitted last loses its cache and waits at
@@ -68,10 +68,9 @@ class Sequence:
     While it decodes, its answer has `written` + (step - `since`) tokens. Before, `target` tokens
     have to be computed. `computed` counts the tokens that are computed, or found in blocks of a
     shared prompt or in blocks that the sequence gave back. `given` describes the blocks that it
-    gave back: their number of tokens, and the bytes that have to be handed out until these are lost
-    (`Cache.lost_from`). The engine reserves `promised` bytes. `booked` tokens are counted for a
-    version of the weights. `turn` counts admissions, to recognise an end that was planned in an
-    earlier turn.
+    gave back: their number of tokens, and the value of `Cache.handed` at which their tokens begin
+    to be lost. The engine reserves `promised` bytes. `booked` tokens are counted for a version of
+    the weights. `turn` counts admissions, to recognise an end that was planned in an earlier turn.
     """
 
     request: Request
@@ -161,8 +160,8 @@ class Batch:
         return self.cache.size(tokens) - self.prefixes.size(request.prefix)
 
     def admit(self, now: float) -> None:
-        """Admit sequences from the head of the queue while the step has tokens, the batch a place
-        and the cache room for them."""
+        """Admit sequences from the head of the queue while the step has tokens left, the batch has
+        a place, and the cache has room."""
         budget = self._budget - sum(own.target - own.computed for own in self.prompts)
         while self.queue and budget > 0:
             own = self.queue[0]
@@ -230,7 +229,7 @@ class Batch:
         return ended
 
     def _of(self, end: tuple[int, int, int]) -> Sequence | None:
-        """The sequence of a planned end; None where it has lost its place since the planning."""
+        """The sequence of a planned end; None if the sequence has lost its place since then."""
         _, number, turn = end
         own = self.running.get(number)
         return own if own is not None and own.turn == turn else None

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-_LITTLE = 1e-9  # share of a block that sums of bytes may be off by rounding
+_LITTLE = 1e-9  # rounding errors in sums of bytes are below this share of a block
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +27,7 @@ class Pages:
     read: int = 0
     residues: list[int] = field(default_factory=list)
     full: list[tuple[int, int]] = field(default_factory=list)  # step of a full window, residue
-    gone: dict[tuple[int, int], int] = field(default_factory=dict)  # how many of `full` left before
+    gone: dict[tuple[int, int], int] = field(default_factory=dict)  # how many left, by entry
 
     def __post_init__(self) -> None:
         self.residues = [0] * self.block
@@ -94,9 +94,9 @@ class Pages:
 
 @dataclass(slots=True, eq=False)
 class Cache:
-    """The cache of a server. Of its `room` bytes `used` are held; `handed` bytes were handed out
-    so far in all. A sequence holds `states` bytes beside its blocks. `step` is the number of decode
-    steps so far.
+    """The cache of a server. Sequences hold `used` of its `room` bytes; `handed` bytes were handed
+    out so far in all. A sequence holds `states` bytes beside its blocks. `step` is the number of
+    decode steps so far.
 
     Free blocks keep their tokens until they are handed out, in the order in which they became free.
     So blocks given back now begin to be lost when all bytes that are free now have been handed out
@@ -191,7 +191,7 @@ class Cache:
 
     @property
     def growing(self) -> list[int]:
-        """By window, the number of sequences of which attention reads a token more in each step."""
+        """By window, the number of sequences whose read tokens grow by one in each step."""
         return [pages.growing for pages in self.pages]
 
 

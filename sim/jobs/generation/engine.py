@@ -29,7 +29,7 @@ class Engine(metaclass=Named):
     inputs, detokenisation). These come on top of the device's seconds, unless the engine `overlaps`
     them with the step before. Steps with at most `graphs` tokens are one CUDA graph; the host
     launches the kernels of larger steps one by one. All-reduces of at most `direct` bytes within a
-    node run the engine's own kernels where these are faster.
+    node run the engine's own kernels if these are faster.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Engine(metaclass=Named):
 def load(
     name: str, tuning: Mapping[str, Any] | None = None, *, where: str = "command line"
 ) -> Engine:
-    """Load the engine with a name in `topologies/engines`, or from a path, with the values of its
-    file that `tuning` alters. Raises `InputError`."""
+    """Load an engine by its name in `topologies/engines`, or from a path; `tuning` alters values of
+    the file. Raises `InputError`."""
     path = catalog.find("topologies/engines", name, where=where)
     document = catalog.overlaid(catalog.document("topologies/engines", path), tuning or {})
     return catalog.validate(document, Engine, catalog.place(path, changed=bool(tuning)))

@@ -75,5 +75,5 @@ class Layout(Checked):
         elif self.ep > 1:
             raise InputError(where, "ep is set but the model has no experts", "leave ep out")
         elif self.dp > 1:
-            fault = f"dp = {self.dp}: servers of a model without experts share nothing"
+            fault = f"dp = {self.dp}, but without experts the dp groups of a server share nothing"
             raise InputError(where, fault, "set servers instead")

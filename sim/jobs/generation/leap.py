@@ -1,7 +1,8 @@
 """Many decode steps at once: the steps between two changes of a batch, in closed form.
 
-In each step attention reads all caches, which grow by one token a sequence. So the j-th step takes
-t_j = max(a + b j, floor) + extra seconds, and sums over j are sums of an arithmetic series.
+In each step attention reads all caches, which grow by one token a sequence. So step j = 0, 1, ...
+takes t_j = max(first + j more, floor) + extra seconds (`Pace`). Above the floor, its sum over j is
+an arithmetic series.
 """
 
 from math import ceil, sqrt

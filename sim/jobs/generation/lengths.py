@@ -1,8 +1,8 @@
 """Laws of lengths and of waiting times: constant, lognormal, a table of measured values, a mixture.
 
 A law maps standard normal numbers to values, so correlated numbers give correlated values under any
-law (a Gaussian copula). The number of answer j to prompt i is z_ij = sqrt(rho) z_i + sqrt(1 - rho)
-e_ij. All answers to the prompt share z_i, e_ij belongs to the answer alone, and rho is the
+law (a Gaussian copula). Answer j to prompt i has the normal number z_ij = sqrt(rho) z_i + sqrt(1 -
+rho) e_ij. All answers to the prompt share z_i, e_ij belongs to the answer alone, and rho is the
 `correlation`. z_i and e_ij are independent standard normal numbers.
 """
 
@@ -26,7 +26,7 @@ from sim.variability.laws import Floats, generator
 Positive = Annotated[float, Gt(0)]
 _NORMAL = NormalDist()
 _BLOCK, _DRAWS = 256, 1 << 17  # the most prompts, and answers, that are drawn at once
-_LEAST = 1e-12  # the least cumulative share of a draw
+_LEAST = 1e-12  # cumulative shares of draws lie from this value to 1 minus this value
 
 
 class Law(ABC):
@@ -40,7 +40,7 @@ class Law(ABC):
 
     @abstractmethod
     def expected(self, cap: float = inf) -> float:
-        """The mean of the capped values. Raises `ValueError` if no capped values have the mean."""
+        """The mean of the capped values. Raises `ValueError` if the cap makes it impossible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +147,12 @@ def _column(path: Path) -> tuple[float, ...]:
             if number == 1 or not cell or cell.startswith("#"):
                 continue
             raise InputError(where, f"line {number} holds no number: {cell!r:.40}",
-                             "one a line") from None  # fmt: skip
+                             "write one number a line") from None  # fmt: skip
         if value < 0.0 or gate.fault_of(value):
             raise InputError(where, f"line {number}: {cell} is no length", "correct it")
         values.append(value)
     if not values:
-        raise InputError(where, "holds no numbers", "one a line")
+        raise InputError(where, "holds no numbers", "write one number a line")
     return tuple(values)
 
 

@@ -31,8 +31,8 @@ _SCAN = "scan"  # the operator of states in place of attention, `sim.model.state
 LOGITS = "logits all-gather"  # by the collective library (vllm, layers/logits_processor.py)
 _LOSS = ("cross-entropy", "metrics")  # operators of the head that only training has
 
-# Passes over the logits of a sampled token: the division by the temperature, the softmax (it reads
-# three times and writes once, `sim.model.blocks.head`), the choice; sorting for top-p is left out.
+# How often sampling reads or writes the logits: division by the temperature (2), softmax (4, see
+# `sim.model.blocks.head`), choice of the token (1). Sorting for top-p is left out.
 _SAMPLING_PASSES, _SAMPLING_LAUNCHES = 7, 6
 
 
@@ -125,7 +125,7 @@ class Passes:
 
     def head(self, rows: int) -> Iterator[tuple[Item, int]]:
         """Yield the kernels and collectives that compute and gather the logits of `rows` sequences
-        and choose their next tokens. Each comes with how often it runs."""
+        and choose their next tokens, and how often each runs."""
         run = self.run(rows)
         for operator in operators("head", run):
             if operator.name not in _LOSS:

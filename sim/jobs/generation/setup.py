@@ -19,7 +19,7 @@ from sim.results.formatting import several
 from sim.scenario.scenario import name_of
 from sim.scenario.setup import load_model, load_topology, machine
 
-_OF_ANSWER = 4e-5  # s of one core to simulate an answer
+_OF_ANSWER = 4e-5  # s of one core for the simulation of an answer
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,7 +65,7 @@ class GenerationSetup(WithoutProgram):
     def _notes(self) -> Iterator[str]:
         device, model = self.machine.topology.device, self.speed.passes.model
         if device.generation not in READINGS:
-            yield f"attention to a cache was not timed on {device.name}: it has {ASSUMED}'s rates"
+            yield f"attention to a cache was not timed on {device.name}; {ASSUMED}'s rates stand in"
         used = self.machine.topology.gpus
         asked = self.scenario.gpus or used
         if asked > used:
@@ -73,7 +73,7 @@ class GenerationSetup(WithoutProgram):
         if model.mtp:
             yield "modules of multi-token prediction do not run: one token a step"
         if chunked(cast(Transformer, self.speed.model)):
-            yield "attention to a chunk of a sequence is taken as a window: an upper bound"
+            yield "attention to a chunk of a sequence is timed as a window, which takes longer"
         yield from model.notes
 
 

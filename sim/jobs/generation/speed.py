@@ -17,13 +17,14 @@ from sim.jobs.generation.passes import Passes, checked
 from sim.jobs.generation.timing import Parts, Timing
 from sim.model.model import Model
 
-Chunk = tuple[int, int]  # tokens of a prompt that a step computes, and tokens in its cache
+Chunk = tuple[int, int]  # tokens of a prompt that a step computes, and cached tokens before them
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Seconds of decode steps of a batch. The device takes `device` with empty caches and `slope`
-    for each token that attention reads, by window, but at least `floor`; `extra` comes on top."""
+    """Seconds of decode steps of a batch. The device takes `device` seconds with empty caches, and
+    `slope` seconds for each token that attention reads, by window, but at least `floor` in all.
+    `extra` comes on top."""
 
     device: float
     slope: tuple[float, ...]
@@ -44,8 +45,8 @@ class Steps:
 class Speed:
     """The steps of one server: a model in a layout on a machine, run by an engine.
 
-    The server takes the first GPUs of the machine. Raises `FitError` where the model does not fit,
-    `InputError` where the layout does not divide it.
+    The server takes the first GPUs of the machine. Raises `FitError` if the model does not fit, and
+    `InputError` if the layout does not divide the model.
     """
 
     model: Model
@@ -102,7 +103,7 @@ class Speed:
 
     @cached_property
     def state_bytes(self) -> float:
-        """Bytes of a sequence's states on a GPU; its length does not matter."""
+        """Bytes of a sequence's states on a GPU; the sequence's length does not matter."""
         return self.passes.state_bytes / self.layout.pp
 
     @property
@@ -218,7 +219,7 @@ class Speed:
 
     @cached_property
     def _attention(self) -> tuple[Affine, ...]:
-        """The seconds of attention in a decode step, by window; the first entry adds the states."""
+        """Seconds of attention in a decode step, by window; the first entry includes the states."""
         device, offered = self.device, self.engine.stack.attention
         each = dict.fromkeys(self.windows, Affine(0.0, 0.0, 0.0))
         for layer in self.layers:

@@ -94,7 +94,7 @@ class Timing:
         return library if direct is None else min(library, direct)
 
     def _direct(self, call: Collective, ranks: int) -> float | None:
-        """Seconds of a collective with the engine's own kernels; None where they do not run it."""
+        """Seconds of a collective with the engine's kernels; None if these do not run it."""
         topology = self.machine.topology
         switched = topology.node is not None and topology.node.switched
         far = not switched or ranks > topology.gpus_per_node
@@ -114,7 +114,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class DirectRates:
-    """All-reduces whose kernels read other GPUs' memory: engines use them for small tensors.
+    """All-reduces whose kernels read other GPUs' memory. Engines use these for small tensors.
 
     In one shot each GPU reads the whole tensor from all other GPUs and adds it up. In two shots
     each GPU adds up a share of the tensor and reads the other GPUs' sums (vLLM,
@@ -158,8 +158,8 @@ _HALVES = ("all_gather", "reduce_scatter")  # the two halves of an all-reduce
 
 
 def direct_seconds(kind: str, size: float, ranks: int, generation: str) -> float | None:
-    """Seconds of a collective with these kernels; None where they cannot run it. An all-gather or a
-    reduce-scatter counts as half of the all-reduce that engines run instead of the two."""
+    """Seconds of a collective with the kernels of `DirectRates`; None if these cannot run it. An
+    all-gather or a reduce-scatter counts as half of the all-reduce that engines run instead."""
     rates = DIRECT.get(generation)
     if rates is None or ranks > 8 or kind not in ("all_reduce", *_HALVES):
         return None

@@ -16,11 +16,11 @@ class JobRow:
     """The figures of a job. `alone` is its step time without other jobs (s), `step_time` the
     mean of its steps, with their standard deviation (`spread`), the shortest and the longest.
     `slowed_by` has the seconds that each other job adds to a step. `submitted`, `begun` and `ended`
-    are moments (s), the last two None where the job has not begun or ended. Its `faults` cost it
+    are moments (s); the last two are None if the job has not begun or ended. Its `faults` cost it
     the steps of `lost` seconds. It has written `checkpoints` checkpoints. Each took
     `checkpoint_time` on average until it was in storage, and takes `checkpoint_alone` without
     other jobs (s). Training stopped for `stopped` seconds to write checkpoints and to read them
-    back. A step alone takes `straggler_seconds` longer than with nothing slow."""
+    back. Slow GPUs make a step alone longer by `straggler_seconds`."""
 
     name: str
     scenario: str
@@ -48,12 +48,12 @@ class JobRow:
 
     @property
     def slowdown(self) -> float | None:
-        """The ratio of its step time to its step time alone."""
+        """The ratio of the job's step time to its step time without other jobs."""
         return self.step_time / self.alone if self.step_time and self.alone else None
 
     @property
     def waited(self) -> float | None:
-        """Seconds from its submission to its first step."""
+        """Seconds from the job's submission to its first step."""
         return None if self.begun is None else self.begun - self.submitted
 
 
@@ -122,7 +122,7 @@ class MultiJobAnswer(JobAnswer):
 
 
 def jain(shares: Sequence[float]) -> float | None:
-    """Jain's index of fairness: 1 where all shares are equal, 1/n where one share is everything.
+    """Jain's index of fairness of n shares: 1 if all are equal, 1/n if all but one are 0.
 
     >>> jain([1.0, 1.0]), jain([1.0, 0.0]), jain([])
     (1.0, 0.5, None)

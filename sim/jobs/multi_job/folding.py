@@ -1,7 +1,7 @@
 """Jobs that meet on links: which jobs, on which links, and each job's folded program.
 
-Each job is folded by itself. Links that other jobs load are distinguished by these jobs. Two links
-of a job are alike only if they carry equally many transfers of equal classes of every job. So the
+Each job is folded by itself: ranks, groups and links that behave alike become a class. Two links of
+a job are alike only if they carry equally many transfers of equal classes of every job. So the
 folded jobs together are exact (`sim.engine.fold`), and a folded job does not grow with the number
 of other jobs.
 """
@@ -83,7 +83,8 @@ class Guest:
             yield from ((kind, place_of(node)) for node in range(topology.nodes))
 
     def _of_nodes(self) -> set[Link]:
-        """The links of its hosts and NICs, if other jobs or work beside steps may load them."""
+        """The links of the job's hosts and NICs, if other jobs or work beside steps may load
+        them."""
         topology = self.machine.topology
         full = len(self.place.slots) == self.place.cluster.gpus_per_node
         if full and not self.shares_nodes:
@@ -96,7 +97,7 @@ class Guest:
 
 
 def meeting(guests: Sequence[Guest]) -> list[tuple[int, ...]]:
-    """The numbers of the guests in groups; a group meets on links, directly or through others.
+    """Groups of guests, by their numbers, that meet on links, directly or through other guests.
 
     Guests that load a link together are connected; groups are the connected components.
     """
@@ -204,7 +205,7 @@ class _Relinking:
 
     def __init__(self, place: Mapping[int, int]) -> None:
         self.place = place
-        self._traffic: dict[int, tuple[Traffic, Traffic]] = {}  # by id, with the object itself
+        self._traffic: dict[int, tuple[Traffic, Traffic]] = {}  # by the id of the first object
         self._items: dict[int, tuple[tuple[Item, ...], tuple[Item, ...]]] = {}
 
     def program(self, folded: FoldedProgram) -> FoldedProgram:

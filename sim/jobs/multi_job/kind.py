@@ -26,7 +26,7 @@ from sim.simulate import garbage_left, refuse_choices_of_a_step, refuse_task
 SCENARIO, ANSWER = MultiJobScenario, MultiJobAnswer
 LACKS = ("has several jobs: it has no step of its own", "ask it of each job's scenario")
 _EXPLAINED = 8  # in larger companies (jobs that meet), no job's cost to the others is computed
-_NOTICED = 1e-4  # of a step: a smaller cost is not reported
+_NOTICED = 1e-4  # a cost below this share of a step is not reported
 
 
 def set_up(scenario: MultiJobScenario, *, task: Any = None, brief: bool = False) -> MultiJobSetup:
@@ -82,7 +82,8 @@ def _answer(setup: MultiJobSetup, course: Course, began: float) -> MultiJobAnswe
 
 
 def _row(visit: Visit, paces: Paces) -> JobRow:
-    """A job's figures; its step time is the mean of all its steps, or its last pace without any."""
+    """A job's figures. Its step time is the mean of all its steps, or its last pace if it has done
+    no step."""
     row = JobRow(
         name=visit.name,
         scenario=visit.template.scenario.name,
@@ -127,7 +128,7 @@ def _names(company: Together) -> list[str]:
 
 
 def _slowed_by(visit: Visit, paces: Paces) -> dict[str, float]:
-    """Seconds that each other job of its company adds to its step. They are negative if the job
+    """Seconds that each other job of a job's company adds to its step. They are negative if the job
     would meet the remaining jobs more often without that other job. If jobs arrive over time, the
     result is empty for a job that has ended: its last company then does not represent its steps."""
     assert visit.company is not None, "it runs"
@@ -166,7 +167,7 @@ def _companies(course: Course) -> Iterator[Together]:
 
 
 def _all_fit(fits: list[bool | None]) -> bool | None:
-    """Whether all jobs fit: False if one does not, otherwise None if one is unknown.
+    """Whether all jobs fit: False if a job does not, otherwise None if a job is unknown.
 
     >>> _all_fit([True, None]), _all_fit([None, False])
     (None, False)

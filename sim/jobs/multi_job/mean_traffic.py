@@ -3,18 +3,18 @@
 Three cases use this mean: companies (jobs that meet) that are too large to play, jobs that arrive
 over time in unknown phases, and workers that share updates. These workers repeat no step.
 
-A job is on a link for a share a of its time: a is the seconds of its bytes at its speed there,
-divided by its pace. K of the other jobs are on the link with it, each independently, and all of
-them share the link evenly. Alone the job has the speed m there: the capacity C of the link, or the
-bandwidth of its NICs if this is lower. Beside the other jobs it finds the mean share r = E[min(1, C
-/ (m (1 + K)))] of m.
+A job uses a link for a share of its time: the seconds in which the link carries the job's bytes,
+divided by the seconds of a step. While the job uses the link, K of the other jobs use it, too,
+independently of one another. All jobs on the link share it evenly. Alone, the job sends with the
+speed m: the capacity C of the link, or the bandwidth of the job's NICs if this is lower. Beside the
+other jobs, the job gets the mean share r = E[min(1, C / (m (1 + K)))] of m.
 
-The link with the least r sets the pace of a job. Some kinds of links are shared with other jobs;
-all the job's links of these kinds are taken to be as narrow as this link. A step is a maximum of
-sums of durations, some of which grow with 1 / r, so the step is convex in 1 / r. It is played at r
-= 0.8^k for whole numbers k. Between these values it is taken as linear in 1 / r, which never makes
-it too short. Paces that agree with one another are found by iteration. Bursts that coincide, or
-that miss one another, are not modelled.
+The link with the least r sets the pace of a job. All the job's links of kinds that it shares with
+other jobs are assumed to be as narrow as this link. A step is a maximum of sums of durations, some
+of which grow with 1 / r, so the step's seconds are convex in 1 / r. The step is played at r = 0.8^k
+for whole numbers k. Between these values, its seconds are interpolated linearly in 1 / r, so they
+are never too low. Paces that agree with one another are found by iteration. Bursts that coincide,
+or that miss one another, are not modelled.
 """
 
 from collections.abc import Sequence, Set
@@ -32,8 +32,8 @@ from sim.hardware.cluster.topology import Degraded
 from sim.jobs.multi_job.folding import Guest, users_of
 from sim.jobs.multi_job.repeated import carried
 
-_ROUNDS, _SAME = 60, 1e-9
-_LEVEL = 0.8
+_ROUNDS, _SAME = 60, 1e-9  # the most iterations; the relative change of paces that ends them
+_LEVEL = 0.8  # the ratio of two neighbouring shares r at which steps are played
 
 Floats = NDArray[np.float64]
 
@@ -77,9 +77,9 @@ def mean_paces(
 
 
 def _found(active: Floats, link: NDArray[np.int64], room: Floats) -> Floats:
-    """The mean share r of its speed that each row, a guest on a link, finds. A row is on its link
-    for the share `active` of the time. `room` is how many such guests its link carries at full
-    speed. Rows of a link are neighbours.
+    """The mean share r of its speed that each row (a guest on a link) gets. A guest uses its link
+    for the share `active` of the time. The link carries `room` such guests at full speed. Rows of a
+    link are neighbours.
 
     >>> link, room = np.array([0, 0, 1]), np.array([1.0, 2.0, 1.0])
     >>> _found(np.array([1.0, 0.5, 0.2]), link, room).round(12).tolist()
@@ -96,8 +96,8 @@ def _found(active: Floats, link: NDArray[np.int64], room: Floats) -> Floats:
 
 
 def _sizes(guest: Guest) -> dict[Link, float]:
-    """Bytes of a step on each link, by the link's name in all places like this one
-    (`Place.alike`)."""
+    """Bytes of a step on each link, by the name that the link has in all places with the same
+    pattern (`Place.alike`)."""
     if "sizes" not in guest.known:
         if guest.program is None:
             sent = dict(guest.work(guest.machine)[1])
@@ -117,7 +117,7 @@ def _sizes(guest: Guest) -> dict[Link, float]:
 
 
 def _seconds(guest: Guest, kinds: Set[str], alone: float, share: float) -> float:
-    """Seconds of a step that finds a `share` of its speed on all its links of these `kinds`."""
+    """Seconds of a step if the guest gets a `share` of its speed on all links of these `kinds`."""
     if share >= 1.0:
         return alone
     level = floor(log(share) / log(_LEVEL))

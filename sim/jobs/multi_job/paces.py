@@ -45,7 +45,7 @@ class SharedLink:
 
     @property
     def busy(self) -> float:
-        """The share of its capacity in use."""
+        """The share of the link's capacity that jobs use."""
         return sum(self.rates.values()) / self.capacity
 
     @property
@@ -121,7 +121,7 @@ class Paces:
         return _of(ordered, *self._known[key]).in_order(order)
 
     def _key(self, job: Placed, offset: float) -> Any:
-        """A key that is equal for jobs that behave alike, wherever their nodes are."""
+        """A key that is equal for jobs that behave alike, even on different nodes."""
         pods = Counter(map(job.place.cluster.pod_of, job.place.nodes))
         slow = tuple(job.machine.slowdown.items())
         moment = 0.0 if self.best else round(offset, 6)
@@ -145,8 +145,8 @@ class Paces:
     def _company(
         self, jobs: Sequence[Placed], links: Together, offsets: Sequence[float]
     ) -> Company:
-        """Play jobs at their offsets; the first third of the steps does not count, as jobs find
-        their rhythm there."""
+        """Play jobs at their offsets. The first third of the steps does not count, as the jobs'
+        step times are not yet steady there."""
         played = repeat(links, offsets, self.steady)
         paces = [Pace.of(steps.seconds[len(steps.seconds) // 3 :]) for steps in played]
         spans = (
@@ -167,7 +167,8 @@ def _where(jobs: Sequence[Placed]) -> Hashable:
 
 
 def _of(jobs: Sequence[Placed], like: Sequence[Placed], company: Company) -> Company:
-    """The `company` of the jobs `like`, with the names and links of `jobs`, placed alike."""
+    """The `company` of the jobs `like`, with the names and links of `jobs`, which are placed
+    alike."""
     places = [[node for job in own for node in job.place.nodes] for own in (like, jobs)]
     nodes = dict(zip(*places, strict=True))
     cluster = jobs[0].place.cluster

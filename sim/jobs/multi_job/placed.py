@@ -87,7 +87,7 @@ class Place:
 
     @cached_property
     def _come_to(self) -> tuple[dict[int, int], dict[int, int]]:
-        """The numbers of pods and of stores, in the order in which the nodes come to them."""
+        """New numbers of pods and of stores, in the order in which the job's nodes use them."""
         numbers: tuple[dict[int, int], dict[int, int]] = {}, {}
         for node in self.nodes:
             for known, of in zip(
@@ -146,8 +146,8 @@ def _renamed(
 
 
 def _placed(network: ClusterNetwork, nodes: tuple[int, ...]) -> ClusterNetwork:
-    """A network as a job on some of its nodes sees it. Raises `InputError` where a job's rings
-    follow the cables of all nodes."""
+    """A network as a job on some of its nodes sees it. Raises `InputError` if rings follow the
+    cables of all nodes."""
     if network.spread:
         fault = "rings follow the cables of the whole network (spread = true)"
         raise InputError("job", fault, "leave spread out, or give the network to a single job")

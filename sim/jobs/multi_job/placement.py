@@ -13,7 +13,7 @@ from sim.jobs.multi_job.scenario import JobTable, Places
 
 
 class OccupiedError(InputError):
-    """A job names GPUs that another job has, or whose node is out of service."""
+    """A job names GPUs that another job has, or GPUs of a node that is out of service."""
 
 
 class Occupancy:
@@ -65,8 +65,8 @@ class Occupancy:
         return len(used) > -(-len(place.nodes) // largest)
 
     def named(self, job: JobTable, gpus: int, where: str) -> Place:
-        """The place of a job that names its nodes or GPUs. Raises `InputError` where it names too
-        few or too many GPUs, or another job has them."""
+        """The place of a job that names its nodes or GPUs. Raises `InputError` if it names too few
+        or too many GPUs, or GPUs that another job has."""
         cluster, each = self.cluster, self.cluster.gpus_per_node
         if job.nodes:
             nodes, slots = tuple(sorted(job.nodes)), tuple(range(cluster.taken(gpus)))
@@ -94,7 +94,7 @@ class Occupancy:
         return place
 
     def find(self, gpus: int, how: Places, rng: np.random.Generator) -> Place | None:
-        """A place for `gpus` GPUs; None where there is no room."""
+        """A place for `gpus` GPUs; None if there is no room."""
         if gpus > self._idle:
             return None
         each = self.cluster.taken(gpus)
@@ -116,8 +116,8 @@ class Occupancy:
         return Place(self.cluster, tuple(sorted(chosen)), slots)
 
     def _within_a_node(self, gpus: int, how: Places, rng: np.random.Generator) -> Place | None:
-        """`gpus` neighbouring slots of a node with room: of the fullest node if jobs are packed, of
-        the emptiest if they are spread, or of any node. None if no node has room."""
+        """`gpus` neighbouring slots of a node with room: the fullest node if jobs are packed, the
+        emptiest if jobs are spread, otherwise any node. None if no node has room."""
         each = self.cluster.gpus_per_node
         found = [
             (len(free), node, tuple(range(first, first + gpus)))
@@ -139,7 +139,8 @@ class Occupancy:
         return first % links == 0 or first % links + gpus <= links
 
     def _packed(self, empty: Sequence[int], wanted: int) -> list[int]:
-        """Nodes within the fullest pod that has room; otherwise over the fewest pods."""
+        """Nodes of the fullest pod that has room for all; otherwise nodes of as few pods as
+        possible."""
         pods = self._by_pod(empty)
         room = [nodes for nodes in pods if len(nodes) >= wanted]
         if room:
@@ -147,7 +148,7 @@ class Occupancy:
         return [node for nodes in sorted(pods, key=len, reverse=True) for node in nodes][:wanted]
 
     def _spread(self, empty: Sequence[int], wanted: int) -> list[int]:
-        """Nodes spread evenly over the pods; evenly over all nodes in a single pod."""
+        """Nodes spread evenly over the pods; if there is a single pod, evenly over its nodes."""
         pods = self._by_pod(empty)
         if len(pods) == 1:
             return [empty[i * len(empty) // wanted] for i in range(wanted)]

@@ -66,7 +66,7 @@ class _Repeating:
 
 def repeat(jobs: Together, begins: Sequence[float], steps: int) -> list[Steps]:
     """Play each job's steps from its moment in `begins` on, until every job has played `steps`
-    steps; faster jobs go on meanwhile. Raises `InputError` where a job waits forever."""
+    steps; faster jobs go on meanwhile. Raises `InputError` if a job waits forever."""
     env = Clock()
     network = Network(env, jobs.capacity)
     running = [

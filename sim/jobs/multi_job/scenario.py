@@ -17,14 +17,14 @@ Count = Annotated[int, Ge(1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTable(Checked):
-    """A job of the cluster: a `scenario` (a name, a path or its tables), whose values `set`
-    changes. Answers call it `name`, by default the name of its scenario; equal names get numbers.
+    """A job of the cluster: a `scenario` (a name, a path or its tables) with the values of `set`.
+    Answers call the job `name`, by default its scenario's name; equal names get numbers.
 
     Tables without a topology, and recordings, run on the cluster. The job has the GPUs of the named
     `nodes`, the named `gpus` of one node, or nodes that `place` finds. It is submitted at `start`
     and `copies - 1` further times: at the same moment, or after intervals with the mean `every`
-    (exponential). It ends after `steps` steps, or never; the steps of copies differ by a lognormal
-    law of `sigma`.
+    (exponential). It ends after `steps` steps, or never. The copies' numbers of steps vary by a
+    lognormal law with `sigma`.
     """
 
     scenario: str | dict[str, Any]
@@ -45,14 +45,14 @@ class JobTable(Checked):
         if fixed > 1:
             raise ValueError("name nodes, or gpus of one node, or place, but not several")
         if self.copies > 1 and (self.nodes or self.gpus):
-            raise ValueError("copies take GPUs of their own: write a [[job]] each, or use place")
+            raise ValueError("copies cannot have the same GPUs: write a [[job]] each, or use place")
         if self.every is not None and self.steps is None:
             raise ValueError("jobs that arrive again and again (every) have to end: give steps")
         if self.sigma and self.steps is None:
             raise ValueError("sigma is the spread of steps: give steps")
 
     def named(self, cluster: Topology) -> int:
-        """The number of GPUs that the job names; 0 where it names none."""
+        """The number of GPUs that the job names; 0 if it names no GPUs."""
         return len(self.gpus) or len(self.nodes) * cluster.gpus_per_node
 
 
@@ -76,15 +76,15 @@ class FaultTable(Checked):
 class MultiJobScenario(BaseScenario):
     """Jobs that share a cluster of `gpus` GPUs.
 
-    `place` finds nodes for jobs that name none: "packed" takes as few pods as possible, "spread"
-    all pods evenly, "random" draws nodes with `seed`. With `policy` "none" a job that finds no room
+    `place` says which nodes a job gets that names none: "packed" takes as few pods as possible,
+    "spread" all pods evenly, "random" draws with `seed`. With `policy` "none" a job without room
     is refused; with all other policies it waits. With "fifo" jobs begin in the order of submission;
     with "backfill" other jobs may pass a waiting job; with "packed" a job also waits until it fits
     on as few pods as its size needs. `faults` stop jobs, and need a horizon. Jobs that meet are
     played together for `steady` steps, from which their paces follow. With `offset = "best"` jobs
     begin their steps when they disturb one another least. Jobs that arrive at random (`every`), or
-    write checkpoints, meet in unknown phases, so they have the mean of all phases. The simulation
-    ends at `horizon`, or when all jobs with `steps` have ended.
+    write checkpoints, meet in unknown phases, so their paces are means over all phases. The
+    simulation ends at `horizon`, or when all jobs with `steps` have ended.
     """
 
     kind: ClassVar[str] = "sim.jobs.multi_job.kind"

@@ -23,8 +23,8 @@ from sim.variability.laws import generator
 
 @dataclass(slots=True, eq=False)
 class Act:
-    """An activity of a job, training or a checkpoint, at a pace in a company; `left` steps, or
-    parts of a checkpoint, are still to do."""
+    """An activity of a job (training or a checkpoint) at a pace in a company. Of training, `left`
+    steps are still to do; of a checkpoint, the share `left`."""
 
     visit: "Visit"
     job: Placed
@@ -240,7 +240,7 @@ class Cluster:
         self.now = self.used = self.stranded = 0.0
 
     def course(self) -> Course:
-        """Let all jobs come and go. Raises `InputError` where a job finds no room."""
+        """Let all jobs come and go. Raises `InputError` if a job finds no room."""
         visits = sorted(_visits(self.setup), key=lambda visit: visit.submitted)
         horizon, coming, events = self.scenario.horizon or inf, list(reversed(visits)), 0
         changed = True
@@ -286,8 +286,8 @@ class Cluster:
         return began
 
     def _place(self, visit: Visit) -> Place | None:
-        """GPUs for a job; None where it has to wait. Raises `InputError` where waiting does not
-        help or is not allowed."""
+        """GPUs for a job; None if the job has to wait. Raises `InputError` if waiting does not help
+        or is not allowed."""
         template, where = visit.template, f"{self.scenario.name}, job {visit.name}"
         table, gpus, cluster = template.table, template.gpus, self.occupancy.cluster
         if gpus > cluster.gpus:

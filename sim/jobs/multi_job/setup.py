@@ -30,7 +30,7 @@ from sim.variability.laws import generator
 
 _OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core for each copy of a job, for each pair of copies
 _OF_JOB = 0.1  # s of one core to simulate a job
-_OF_FAULT = 2e-3  # s of one core
+_OF_FAULT = 2e-3  # s of one core for each fault
 _OF_CHECKPOINT = 3e-3  # s of one core: each checkpoint is three changes of activities
 _OF_CLUSTER = ("topology", "network", "node", "host", "storage", "device")
 
@@ -53,7 +53,7 @@ class Template:
             try:
                 program: Program | None = setup.program
             except InputError:
-                program = None  # its work is no step that repeats
+                program = None  # the job's work is not a step that repeats
             saves = _saves(setup, program, self.scenario.checkpoints)
             self._known[pattern] = Alone(program, *_played(setup), saves)
         return self._known[pattern]
@@ -286,7 +286,7 @@ class Placed:
         )
 
     def at(self, work: Work) -> "Placed":
-        """Return this copy as it does other work than training."""
+        """Return this copy while it does other work than training."""
         if work.doing not in self._others:
             self._others[work.doing] = replace(
                 self, name=f"{self.name}, {work.doing}", doing=work.doing,
@@ -296,7 +296,7 @@ class Placed:
 
 
 def placed(template: Template, name: str, place: Place, cluster: Machine) -> Placed:
-    """A copy of a job at a place. Raises `InputError` where it cannot run there."""
+    """A copy of a job at a place. Raises `InputError` if the job cannot run there."""
     own = place.topology()
     on = place.machine(cluster, own)
     alone = template.alone(on, _pattern(on, place))

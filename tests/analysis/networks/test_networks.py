@@ -70,7 +70,7 @@ def test_rows_have_the_names_of_topologies_and_say_what_a_failure_costs(tmp_path
     assert found.networks[0].name == "rails"
     page = str(found)
     assert "longer while failed" in page
-    assert "of 25.0 % of the time" in page
+    assert "if failed 25.0 % of the time" in page
     assert "in the hours for 25.0 % of the time" in page
 
 
