@@ -1,8 +1,8 @@
 """What would a training script do on another cluster?
 
 A step of the script, recorded by `sim.capture` or by PyTorch's execution trace observer, becomes a
-program, which is played without torch. Other folders do not need this folder: without it,
-recordings are unknown.
+program, which is played without torch. No other folder needs this folder. Without it, `sim` cannot
+play recordings.
 """
 
 KEYS = ("record",)

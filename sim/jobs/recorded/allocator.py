@@ -1,12 +1,12 @@
 """How does torch's caching allocator serve the requests of a script?
 
 Source: c10/cuda/CUDACachingAllocator.cpp (malloc, get_free_block, alloc_block, should_split,
-find_expandable_block, map_block, free_block, release_cached_blocks). Requests are rounded up to 512
-bytes. Small requests, of 1 MiB at most, come from segments of 2 MiB; requests below 10 MiB come
-from segments of 20 MiB, larger requests from segments of their own size, rounded up to 2 MiB. The
-rest of a block is split off if it has more than 512 bytes (small) or 1 MiB (large), and joined
-again when its neighbours are free. Every stream has its own pools. With expandable segments a pool
-is a range of addresses; pages of 2 or 20 MiB are mapped when they are needed.
+find_expandable_block, map_block, free_block, release_cached_blocks). Requests are rounded up to
+multiples of 512 bytes. Small requests, of 1 MiB at most, come from segments of 2 MiB. Requests
+below 10 MiB come from segments of 20 MiB. Each larger request has its own segment, rounded up to a
+multiple of 2 MiB. The unused rest of a block is split off if it has 512 bytes (small) or more than
+1 MiB (large). Free neighbours are joined again. Every stream has its own pools. With expandable
+segments, a pool is a range of addresses; pages of 2 or 20 MiB are mapped when they are needed.
 """
 
 from bisect import bisect_left, insort
@@ -18,7 +18,7 @@ from sim.jobs.recorded.allocator_settings import MIB, AllocatorSettings
 
 _ROUND, _SMALL, _LARGE, _LARGE_ROUND = 512, MIB, 10 * MIB, 2 * MIB
 _SMALL_SEGMENT = 2 * MIB
-_PAGES = 1 << 30  # pages of an expandable segment: more than any device has
+_PAGES = 1 << 30  # pages of each expandable segment: more than any device has
 
 
 class Pool(NamedTuple):
@@ -48,10 +48,10 @@ class OutOfMemoryError(Exception):
 
 
 class CachingAllocator:
-    """Allocates and frees blocks, which the caller numbers.
+    """Allocates and frees blocks. The caller gives each block a number.
 
     `allocated` and `reserved` are the present bytes. Reserved bytes stay within the `capacity`.
-    `retries` counts how often all cached blocks were returned to the device for that reason.
+    `retries` counts how often all cached blocks were returned to the device to stay within it.
     """
 
     def __init__(self, settings: AllocatorSettings | None = None, capacity: float = inf) -> None:
@@ -75,8 +75,8 @@ class CachingAllocator:
         self.allocated += block.size
 
     def give(self, number: int, *, in_use: bool = False) -> None:
-        """Free a block; a block that was never allocated is ignored. If the device still has it
-        `in_use`, the block is free only after a call of `over`."""
+        """Free a block; a block that was never allocated is ignored. If the device still uses the
+        block (`in_use`), the block becomes free only when `over` is called."""
         block = self._live.pop(number, None)
         if block is not None:
             self.allocated -= block.size
@@ -85,14 +85,14 @@ class CachingAllocator:
                 self.over(number)
 
     def over(self, number: int) -> None:
-        """Free a block that the script has freed before, and that the device uses no longer."""
+        """Free a block that the script freed earlier and that the device no longer uses."""
         block = self._in_use.pop(number, None)
         if block is not None:
             self._join(block)
 
     def empty(self) -> None:
-        """Return cached blocks to the device once it has done its work: segments that are not
-        split, and whole pages (`release_cached_blocks`)."""
+        """Return unsplit cached segments and whole cached pages to the device after it has finished
+        its work (`release_cached_blocks`)."""
         for number in list(self._in_use):
             self.over(number)
         for block in [block for block in self._free.values() if block.mapped]:
@@ -116,7 +116,7 @@ class CachingAllocator:
 
     def _found(self, size: int, pool: Pool) -> Block | None:
         """`get_free_block`: the smallest cached block that is large enough, at the lowest address.
-        A block of an expandable segment is passed over if the next block could grow less."""
+        A block of an expandable segment is skipped if the next larger block can grow less."""
         row, most = self._cached[pool], self.settings.max_split_size
         at = bisect_left(row, (size, -1))
         if at == len(row):
@@ -163,9 +163,9 @@ class CachingAllocator:
         self.reserved -= self._drop(block).size
 
     def _release_largest(self, size: int, pool: Pool) -> bool:
-        """`release_available_cached_blocks`: release the smallest block that is large enough, or as
-        many of the largest as are needed. Only blocks too large to be split are released. Returns
-        whether enough bytes were released."""
+        """`release_available_cached_blocks`: release the smallest block that is large enough,
+        otherwise the largest blocks until enough bytes are free. Only blocks too large to be split
+        are released. Returns whether enough bytes were released."""
         row, most = self._cached[pool], self.settings.max_split_size
         if most == inf or self.settings.expandable:
             return False

@@ -7,10 +7,10 @@ from math import inf
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
-VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch up to 2.8 reads the second
+VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch to 2.8 reads the second
 MIB = 1 << 20
-# These options change when memory is pinned, freed or requested, but not how much is reserved.
-# Garbage is collected early only if a process has a limited fraction of the memory.
+# These options change the moments at which memory is pinned, freed or requested, but not the bytes
+# that are reserved. Garbage is collected early only if a process may use just a part of the memory.
 _NO_EFFECT = (
     *("garbage_collection_threshold", "release_lock_on_cudamalloc", "throw_on_cudamalloc_oom"),
     *("pinned_use_cuda_host_register", "pinned_num_register_threads"),
@@ -22,9 +22,9 @@ _NO_EFFECT = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorSettings:
     """Options of the allocator, named as in torch; sizes are in bytes. Blocks of `max_split_size`
-    or more are not split. They serve requests that are at most `max_non_split_rounding` smaller.
-    The range between two powers of two is divided into `divisions` steps, and requests are rounded
-    up to the next step (0: to 512 bytes).
+    or more are not split. They serve only requests that are smaller by less than
+    `max_non_split_rounding`. The range between two powers of two is divided into `divisions` steps,
+    and requests are rounded up to the next step (0: to multiples of 512 bytes).
 
     Source: c10/core/AllocatorConfig.cpp, c10/cuda/CUDAAllocatorConfig.cpp.
     """
@@ -37,14 +37,15 @@ class AllocatorSettings:
 
 
 def parsed(text: str, where: str) -> AllocatorSettings:
-    """Read settings. Raises `InputError` for a text that torch refuses, and for other allocators.
+    """Read settings. Raises `InputError` for a text that torch refuses, or that names another
+    allocator.
 
     >>> parsed("expandable_segments:True,max_split_size_mb:128", "here").max_split_size
     134217728
     """
     if "[" in text:
-        fault = "gives divisions by size, which is not simulated"
-        raise InputError(where, fault, "write one for all: roundup_power2_divisions:4")
+        fault = "sets divisions by size, which `sim` does not simulate"
+        raise InputError(where, fault, "write one number for all sizes: roundup_power2_divisions:4")
     settings = AllocatorSettings()
     for name, value in _pairs(text, where):
         if name in _NO_EFFECT or (name, value) == ("backend", "native"):
@@ -61,7 +62,7 @@ def parsed(text: str, where: str) -> AllocatorSettings:
             raise InputError(where, f"{name} = {value!r}", f"write {said}") from None
     if settings.max_split_size < settings.large_segment:
         least = settings.large_segment // MIB
-        raise InputError(where, "max_split_size_mb is below a segment", f"take {least} or more")
+        raise InputError(where, "max_split_size_mb is below a segment", f"write {least} or more")
     return settings
 
 

@@ -25,7 +25,7 @@ from sim.results.result import Result
 from sim.scenario.settings import flat
 from sim.uncertainty.evidence import Campaign, evidence
 
-_LINES = 3  # how many lines a warning names: the lines that hold most at the peak
+_LINES = 3  # how many lines a warning lists; they hold the most memory at the peak
 
 
 def report(
@@ -36,8 +36,8 @@ def report(
     *,
     wall_seconds: float,
 ) -> Result:
-    """The result of a record. `noted` has the places of the events of each stage's recording. See
-    `Result` for the formulas, `WorkDone` for FLOPs."""
+    """The result of a record. For each stage, `noted` gives the places of its recording's events.
+    `Result` states the formulas, `WorkDone` the formulas of FLOPs."""
     topology, step = setup.machine.topology, record.step_time
     recordings, axes = [recording for recording, _ in setup.stages], setup.stages[0][1]
     work = [work_of(recording, topology.device) for recording in recordings]
@@ -72,8 +72,8 @@ def report(
 
 
 def _room(memories: Sequence[Memory], peaks: Sequence[Peak]) -> dict[str, Any]:
-    """Whether the script fits (None: no memory was recorded), the memory of the fullest GPU, and
-    remedies."""
+    """Return entries of the result: whether the script fits (None: no memory was recorded), the
+    memory of the fullest GPU, and remedies."""
     known = all(peak.allocated for peak in peaks)
     fits = all(peak.failure is None for peak in peaks) if known else None
     worst = fullest(memories).peak()
@@ -86,7 +86,7 @@ def _room(memories: Sequence[Memory], peaks: Sequence[Peak]) -> dict[str, Any]:
 
 
 def _inputs(setup: Recorded, done: WorkDone) -> Inputs:
-    """The inputs of the result. Ranks that do not communicate update models of their own."""
+    """The inputs of the result. If ranks do not communicate, each trains its own model."""
     topology, (recording, axes) = setup.machine.topology, setup.stages[0]
     together = axes.data_ranks if communicates(recording.events, recording.groups) else 1
     compiled = any(operator.name.startswith("inductor.") for operator in recording.operators)
@@ -150,38 +150,38 @@ def _warnings(setup: Recorded) -> Iterator[str]:
 
 
 def _measured_host(setup: Recorded) -> Iterator[str]:
-    """Yield for how many launches the host's seconds were measured, and in which profile."""
+    """Yield a sentence on the share of launches whose host time a profile has measured."""
     device = setup.machine.topology.device
     found = coverage([recording for recording, _ in setup.stages], host_of(setup.stack, device))
     if found is not None and device.measured is not None:
         software = device.measured.origin.provenance.get("torch", "")
         where = f"profile {device.profile}{f' (torch {software})' if software else ''}"
-        rest = f"; the rest are from the stack ({', '.join(found.others)})" if found.others else ""
-        yield f"{where} has the host's times of {found.share:.0%} of launches{rest}"
+        rest = f"; the stack times the others ({', '.join(found.others)})" if found.others else ""
+        yield f"{where} has measured host times for {found.share:.0%} of launches{rest}"
 
 
 def _of_memory(memory: Memory, capacity: float) -> Iterator[str]:
-    """Yield where the peak is, and whether the device's memory is enough for the allocator."""
+    """Yield warnings if the peak lies before the step, or if the allocator runs out of memory."""
     worst = memory.peak()
     in_step = memory.peak(since=0).allocated
     if in_step < worst.allocated:
         yield (
             f"memory is fullest before the recorded step, at {worst.line}: "
-            f"{human_bytes(worst.allocated)} allocated; the step itself has at most "
+            f"{human_bytes(worst.allocated)} allocated; the step itself allocates at most "
             f"{human_bytes(in_step)}"
         )
     if (failure := worst.failure) is not None:
         wanted, held = human_bytes(failure.bytes), human_bytes(failure.allocated)
         cached = human_bytes(failure.reserved - failure.allocated)
         yield (
-            f"out of memory at {failure.line}: {wanted} wanted, {held} "
-            f"allocated and {cached} cached in pieces, on a GPU that offers {human_bytes(capacity)}"
+            f"out of memory at {failure.line}: it asks for {wanted}, but {held} are allocated and "
+            f"{cached} are cached in pieces, on a GPU that offers {human_bytes(capacity)}"
         )
         for line, size in list(worst.lines.items())[:_LINES]:
             yield f"{human_bytes(size)} of the peak come from {line}"
     elif worst.retries:
         often = "once" if worst.retries == 1 else f"{worst.retries} times"
         yield (
-            f"the allocator gives cached memory back to the GPU {often}; the time for which the "
-            "host then waits for the GPU is missing from the step"
+            f"the allocator gives cached memory back to the GPU {often}; the step time leaves out "
+            "the host's wait for the GPU at such a moment"
         )

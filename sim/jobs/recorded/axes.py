@@ -11,7 +11,7 @@ from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import Group, Recording
 from sim.program.causes import CONTEXT, DATA, EXPERT, PIPELINE, TENSOR, Cause
 
-_TOLD = 8  # numbers of a row that a message lists
+_TOLD = 8  # the most numbers that a message lists
 _MOVES = ("all_gather", "all_to_all")
 _SUMS = ("all_reduce", "reduce_scatter")
 
@@ -41,7 +41,8 @@ def _moves(recording: Recording) -> Iterator[tuple[tuple[int, int], bool]]:
 
 
 def _nearest(families: Sequence[str]) -> list[str]:
-    """For each place, the family of the last product or attention up to that place."""
+    """For each place, the family of the last matrix product or attention kernel up to that
+    place."""
     last, found = "", []
     for family in families:
         last = family if family in ("gemm", "attention") else last
@@ -78,20 +79,21 @@ def group_of(ranks: tuple[int, ...], where: str) -> Group:
         fault = (
             f"a process group of ranks {', '.join(map(str, ranks[:8]))} ... is no axis of a mesh"
         )
-        raise InputError(where, fault, "make groups of ranks at equal distances")
+        raise InputError(where, fault, "make groups whose ranks lie at equal distances")
     return group
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axes:
-    """The `mesh`, fastest varying axis first, and the axes of each group by its number.
+    """The size (`mesh`) and stride of each axis, and the axes `of` each group by its number. The
+    fastest varying axis comes first.
 
-    The outermost axis other than the pipeline's is data parallel, as in torch's own meshes. So is
-    every axis whose collectives are issued on their own streams (FSDP's), and every axis along
+    The outermost axis other than the pipeline's is data parallel, as in torch's own meshes. Data
+    parallel, too, are axes whose collectives have streams of their own (as in FSDP), and axes along
     which gradients are summed together with the outermost axis (experts lie within data-parallel
     ranks). Tensor parallelism needs its results at once, so its collectives are on the main stream.
-    Of two data-parallel axes the outer axis replicates. The axis along which attention gets its
-    keys and values is context parallel.
+    Of two data-parallel axes, the outer axis holds replicas. The axis along which attention gets
+    its keys and values is context parallel.
     """
 
     mesh: Mapping[str, int]
@@ -115,7 +117,7 @@ class Axes:
         return rank // self.strides[PIPELINE_AXIS] % self.mesh[PIPELINE_AXIS]
 
     def cause(self, group: int, name: str) -> Cause:
-        """The cause that accounts name for a group's collectives of this kind ("all_gather")."""
+        """The cause under which accounts list a group's collectives of the kind `name`."""
         axes = self.of[group]
         if PIPELINE_AXIS in axes:
             return PIPELINE
@@ -129,8 +131,8 @@ class Axes:
 def calls_along(
     recording: Recording, axes: Axes, along: Collection[str], kinds: Collection[str]
 ) -> list[int]:
-    """The numbers of the events of collectives that are of these `kinds` and run along any of the
-    axes in `along`."""
+    """The event numbers of collectives of these `kinds` that run along at least one of the axes in
+    `along`."""
     return [
         number
         for number, event in enumerate(recording.events)
@@ -143,7 +145,7 @@ def calls_along(
 def every_axes(stages: Sequence[Recording]) -> Iterator[Axes]:
     """Yield the axes of each stage's recording, from the groups of all stages.
 
-    Ranks send one another messages along the pipeline's axis. Raises `InputError` if the groups do
+    Messages between two ranks run along the pipeline's axis. Raises `InputError` if the groups do
     not divide the ranks into axes.
     """
     stride, world = _sent_along(stages), stages[0].world
@@ -151,7 +153,7 @@ def every_axes(stages: Sequence[Recording]) -> Iterator[Axes]:
     axes = {axis for stage in stages for group in stage.groups for axis in group.axes}
     cuts = sorted({1, world, *ends, *(cut for s, n in axes for cut in (s, s * n))})
     if any(high % low for low, high in pairwise(cuts)):
-        fault = f"its process groups cut {world} ranks at {', '.join(map(str, cuts[:_TOLD]))}"
+        fault = f"its groups' strides {', '.join(map(str, cuts[:_TOLD]))} do not divide one another"
         raise InputError(stages[0].script, fault, "take groups that are axes of one mesh")
     names = _names(cuts, stride, stages, context_strides(stages))
     strides = dict(zip(names, cuts, strict=False))
@@ -180,7 +182,7 @@ def staged(recordings: Sequence[Recording]) -> list[tuple[Recording, Axes]]:
 
 
 def _sent_along(recordings: Iterable[Recording]) -> int:
-    """The distance of ranks that send one another messages; 0 if no rank sends messages."""
+    """The greatest common divisor of the distances of messages; 0 if no rank sends messages."""
     return gcd(
         *(
             abs(event.peer - recording.rank)
@@ -194,7 +196,8 @@ def _sent_along(recordings: Iterable[Recording]) -> int:
 def _names(
     cuts: Sequence[int], sent: int, recordings: Sequence[Recording], context: Collection[int]
 ) -> list[str]:
-    """The names of the axes between cuts; `sent` is the stride of the pipeline."""
+    """The names of the axes between neighbouring `cuts`. `sent` is the stride of the pipeline,
+    `context` has the strides of context parallelism."""
     known = {**dict.fromkeys(context, CONTEXT_AXIS), sent: PIPELINE_AXIS}
     names = [known.get(cut, f"axis{cut}") for cut in cuts[:-1]]
     free = [at for at, cut in enumerate(cuts[:-1]) if cut not in known]
@@ -213,7 +216,7 @@ def _names(
 
 
 def _beside(recordings: Iterable[Recording]) -> set[int]:
-    """Strides of groups whose collectives are issued on other streams than the main stream."""
+    """Strides of groups whose collectives are issued on streams other than the main stream."""
     found = set()
     for recording in recordings:
         main = main_stream(recording)
@@ -223,8 +226,8 @@ def _beside(recordings: Iterable[Recording]) -> set[int]:
 
 
 def _summing(recordings: Iterable[Recording]) -> Iterator[Group]:
-    """Yield the group of each call that sums gradients. The call has more bytes than a hundredth of
-    the number of parameters, which excludes sums of norms."""
+    """Yield the group of each call that sums gradients. Such a call has more bytes than a hundredth
+    of the number of parameters; sums of norms have fewer."""
     for recording in recordings:
         least = recording.parameters / 100
         for event in recording.events:
@@ -234,7 +237,7 @@ def _summing(recordings: Iterable[Recording]) -> Iterator[Group]:
 
 
 def main_stream(recording: Recording) -> int:
-    """The stream that most kernels run on."""
+    """The stream on which most kernels run."""
     launched = Counter(event.stream for event in recording.events if event.kind == "kernel")
     return launched.most_common(1)[0][0]
 

@@ -1,8 +1,8 @@
 """Which collectives run beside which computations of a recording?
 
-A collective of another stream can begin after the last computation that it waits for. It ends
-before the first computation that waits for it. In between, the main stream runs computations, and
-collectives that hold it up. Each computation meets only its share of the collective's seconds.
+A collective of another stream can begin after the last computation for which it waits. It ends
+before the first computation that waits for it. In between, the main stream runs computations and
+its own collectives. Each computation overlaps only with its share of the collective's seconds.
 """
 
 from bisect import bisect_left
@@ -38,8 +38,8 @@ class _Flight:
 def with_beside(operations: Sequence[Operation], factors: Mapping[str, float]) -> list[Operation]:
     """The operations of a recording with the work that runs beside them. A computation of the main
     stream names the collectives beside it; a collective has the seconds of the kernels beside it.
-    `factors` has a factor by cause: kernels are slowed as if collectives lasted that much
-    longer."""
+    `factors` has a factor by cause: collectives of the cause slow kernels as if they lasted that
+    many times as long."""
     flights, seconds = _flights(operations)
     found: dict[int, list[Beside]] = {}
     sums = [0.0, *accumulate(seconds)]

@@ -1,7 +1,7 @@
 """The allocated memory of a recorded step, from kernel to kernel.
 
-A pass without a collective is a single computation of the program. Kernels begin within the
-computation in proportion to the device seconds of the kernels before them.
+A pass without a collective is a single computation of the program. Within it, a kernel begins after
+a share of the time: the earlier kernels' share of the computation's device seconds.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ def curve(
     memory: Memory, noted: EventPlaces, seconds: Sequence[float], record: Record, stage: int
 ) -> MemoryCurve:
     """The curve of a stage. `seconds` are the device's seconds for each operator of the stage's
-    recording. Changes of memory keep the host's order."""
+    recording. Memory changes in the host's order of events."""
     uses = memory.by_event()
     spans = _spans(record, stage)
     moments = _moments(memory.recording, noted.places, seconds, spans)

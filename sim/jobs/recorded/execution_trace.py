@@ -1,10 +1,10 @@
 """How does a PyTorch execution trace become a recording?
 
 A trace has operators and the operators that they call; a recording has only operators that run a
-kernel. An operator runs a kernel if no operator that it calls does, apart from copies and fills for
-internal use. An operator that returns its argument (`Tensor(a)` in its schema) runs no kernel. A
-trace has no streams: kernels run one after the other, and wait for the collectives whose results
-they read.
+kernel. An operator runs a kernel if it calls no other operator that runs a kernel. Copies and fills
+for internal use do not count. An operator that returns its argument (`Tensor(a)` in its schema)
+runs no kernel. A trace has no streams: kernels run one after the other, and wait for the
+collectives whose results they read.
 """
 
 import json
@@ -34,7 +34,7 @@ _NOTE = "an execution trace says nothing of memory and streams: its kernels run 
 _FLAGS = ("is_causal", "output_mask")
 _UNREAD = {"copy_": "self", "_foreach_copy_": "self"}  # written but not read, as is any "out"
 _MOST = 1 << 24  # the most ranks of a group
-_ROOTLESS = ("all", "reduce_scatter")  # these collectives name the rank, all others a root
+_ROOTLESS = ("all", "reduce_scatter")  # these collectives state the rank, all others state a root
 _PHASES: dict[str, Phase] = {  # by the beginnings of nodes' names
     ENGINE: "backward",
     "torch.distributed.ddp.reducer": "backward",
@@ -99,8 +99,8 @@ class _Call:
 
 def _call_of(node: Node) -> _Call | None:
     """Read NCCL's node; None for other nodes and for waits. Before schema 1.1 its arguments are:
-    tensors, number, group, rank or root, collective, two lists of sizes by rank. From 1.0.2 on the
-    first rank of the group, its stride and its size follow."""
+    tensors, number, group, rank or root, collective, two lists of sizes by rank. From 1.0.2 on, the
+    group's first rank, stride and size follow."""
     words = [n for n, value in enumerate(node.given) if isinstance(value, str)]
     if node.name != "record_param_comms" or not words or words[0] < 2:
         return None
@@ -138,8 +138,8 @@ class _Groups:
         self.rank = least if seen is None else seen
 
     def _seen(self, nodes: Sequence[Node]) -> int | None:
-        """Read the groups from NCCL's nodes. Return the rank, as a node of a largest group gives it
-        (None: no node does). A group of unknown size is taken to be as large as the largest."""
+        """Read the groups from NCCL's nodes. Return the rank that a node of a largest group gives
+        (None: no node does). A group of unknown size is assumed to be as large as the largest."""
         calls = [call for call in map(_call_of, nodes) if call]
         largest = max((call.size for call in calls), default=0)
         if not largest:
@@ -173,7 +173,7 @@ class _Groups:
         names += list(self.sizes) if len(self.sizes) == 1 else []
         if not names or names[0] not in self.sizes:
             fault = f"{node.name} does not say in which of {len(self.sizes)} process groups it runs"
-            raise InputError(self.where, fault, "trace a job of one group, or of NCCL")
+            raise InputError(self.where, fault, "trace a job that has one group, or that uses NCCL")
         ranks = self.members[names[0]] or tuple(range(self.sizes[names[0]]))
         return self.used.number(group_of(ranks, self.where))
 
@@ -300,7 +300,7 @@ class _Reader:
     def notes(self) -> Iterator[str]:
         """Yield a note on each operator that is not torch's."""
         for name, often in self.unknown.items():
-            yield f"{name} ({often} times) is no operator of torch; only its bytes are timed"
+            yield f"{name} ({often} times) is no operator of torch; its time follows from its bytes"
 
 
 def _is_triton(node: Node) -> bool:
@@ -310,7 +310,7 @@ def _is_triton(node: Node) -> bool:
 def _operator(node: Node) -> Operator:
     """The operator of a call with its tensors and the arguments that its kernel depends on."""
     given, made = list(operands(node.given)), list(operands(node.made))
-    if _is_triton(node):  # the tensors that it writes are among its arguments
+    if _is_triton(node):  # its arguments include the tensors that it writes
         name = re.sub(r"[^\w]", "_", node.name)
         return Operator(name=f"inductor.{name}", inputs=tuple(operand.tensor for operand in given))
     name = node.operator.partition(".")[2]

@@ -19,22 +19,22 @@ from sim.jobs.recorded.trace_nodes import is_trace
 
 SUFFIXES = (".json", ".gz")
 _REMEDY = "record it again with `sim capture`"
-_LARGEST = 1 << 50  # elements of a tensor
-_OF_OBJECT, _OF_VALUE = 3e-5, 4e-6  # s of one core, for each object and for each value
+_LARGEST = 1 << 50  # a tensor with so many elements is refused
+_OF_OBJECT, _OF_VALUE = 3e-5, 4e-6  # s to read and play each object and each value
 _HELD, _HELD_OF_VALUE = 1000.0, 50.0  # bytes of memory, for each object and for each value
-_SHOWN = 40  # characters of a text that is refused
+_SHOWN = 40  # the most characters of a refused name that a message shows
 
 
 def is_script(name: str) -> bool:
-    """Whether a file is a recording, which has a "script", unlike other JSON files."""
+    """Whether a file is a recording. Of all JSON files, only recordings have a "script"."""
     if not name.endswith(".json") or not reads.exists(Path(name)):
         return name.endswith(".json.gz")
     return b'"script":' in reads.content(Path(name))
 
 
 def write(recordings: Sequence[Recording], path: Path) -> None:
-    """Write recordings, without fields at their defaults. Raises `InputError` for recordings that
-    `read` would refuse."""
+    """Write recordings without fields that have default values. Raises `InputError` for recordings
+    that `read` would refuse."""
     documents = [_document(recording) for recording in recordings]
     document = documents[0] if len(documents) == 1 else {"stages": documents}
     text = json.dumps(document, separators=(",", ":")).encode()
@@ -64,7 +64,7 @@ def _value(value: Any) -> Any:
     return asdict(value) if hasattr(value, "__dataclass_fields__") else value
 
 
-_OTHERS = {  # by a key that only such a file has: a description of the file, and how to use it
+_OTHERS = {  # by a key that only such files have: a description, and a command that reads them
     "traceEvents": ("is a trace of PyTorch's profiler", "play it with `sim replay {0}`"),
     "model_type": ("describes a model", "give it as --model {0}"),
     "step_time": ("is an answer of `sim run --json`", "give it to `sim compare`"),
@@ -97,7 +97,8 @@ def read(path: Path) -> tuple[Recording, ...]:
 
 
 def _refuse_long(data: bytes, where: str) -> None:
-    """Raise `InputError` if reading and playing these data would take long, or much memory."""
+    """Raise `InputError` if reading and playing these data would take too long or too much
+    memory."""
     values, objects = data.count(b","), data.count(b"{")
     what = f"a recording of {objects:,} entries and {values:,} values"
     limit.refuse_long(where, what, objects * _OF_OBJECT + values * _OF_VALUE)

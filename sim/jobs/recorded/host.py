@@ -13,16 +13,16 @@ from sim.jobs.recorded.kernels import kernel_of, short_name, tensors_of_a_list
 from sim.jobs.recorded.recording import Event, Operator, Recording
 from sim.model.kernels import Kernel, OperatorClass
 
-_NAMED = 3  # how many operators without a measured time an answer names
+_NAMED = 3  # how many operators without a measured time an answer lists
 
 Measured = Mapping[tuple[str, Phase], OperatorTime]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTimes:
-    """Seconds of the host. `step` is the time before a step. A kernel's launch takes the time
-    `launch` of its phase, plus the time `operators` of its operator's class. A collective or
-    message takes `call`, a CUDA graph `graph`. `measured` has operators with measured times."""
+    """Seconds of the host. `step` is the time before a step. An operator takes `launch` of its
+    phase for each kernel, plus `operators` of its phase and class. A collective or message takes
+    `call`, a CUDA graph takes `graph`. `measured` has operators with measured times."""
 
     step: float
     launch: Mapping[Phase, float]
@@ -32,7 +32,7 @@ class HostTimes:
     measured: Measured = field(default_factory=dict)
 
     def of(self, event: Event, operator: Operator, kernel: Kernel) -> float:
-        """Return the seconds of an operator with its kernel's launches, measured or the stack's."""
+        """Return the seconds of an operator with its launches: measured, otherwise the stack's."""
         seconds = self.seconds(event, operator)
         if seconds is not None:
             return seconds

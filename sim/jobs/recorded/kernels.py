@@ -21,10 +21,10 @@ _PRECISIONS: dict[str, Precision] = {
     "float8_e4m3fn": "fp8",
     "float8_e5m2": "fp8",
 }
-# Operators of several launches, by aten/src/ATen/native/cuda: layer_norm_kernel.cu (one launch for
-# the input gradient, two for gains and shifts), Embedding.cu (a sort of the indices, then three
-# launches), Sort.cu, TensorTopK.cu, IndexKernel.cu and Indexing.cu (a sort, then the sum of equal
-# indices).
+# Operators that launch several kernels, from aten/src/ATen/native/cuda: layer_norm_kernel.cu (one
+# launch for the input gradient, two for gains and shifts), Embedding.cu (a sort of the indices,
+# then three launches), Sort.cu, TensorTopK.cu, IndexKernel.cu and Indexing.cu (a sort, then the sum
+# of equal indices).
 _LAUNCHES = {
     "native_layer_norm_backward": 3,
     "_fused_rms_norm_backward": 3,
@@ -46,7 +46,7 @@ _READS_AGAIN = {
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), SOFTMAX_GRAD - 3),
 }
 _WRITES_ONLY = ("fill_", "zero_", "zeros_like", "ones_like", "new_zeros", "zeros", "ones", "full")
-# aten/src/ATen/native/cuda/Loss.cu: these operators read the element of its label in each row.
+# aten/src/ATen/native/cuda/Loss.cu: of each row, these operators read only the label's element.
 _LABELS_ONLY = ("nll_loss_forward", "nll_loss_backward")
 # Operators that allocate a tensor and do not write it.
 UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
@@ -121,7 +121,7 @@ def kernel_of(operator: Operator) -> Kernel:
 
 
 def run_on(kernel: K, device: Device) -> K:
-    """The kernel as torch runs it on a device: without tf32, products that allow it run in fp32."""
+    """The kernel as torch runs it on a device: products that allow tf32 need fp32 without it."""
     if isinstance(kernel, Gemm) and kernel.precision == "tf32":
         known = "tf32" in device.peak.known
         return kernel if known else replace(kernel, precision="fp32")
@@ -137,7 +137,8 @@ def launches(operator: Operator) -> int:
 
 
 def tensors_of_a_list(operator: Operator) -> int:
-    """The number of tensors in each list of an operator; without lists, of all its inputs."""
+    """The number of tensors in each list of an operator; without lists, the number of its
+    inputs."""
     lists: int = operator.flags.get("lists", 1)
     return ceil(len(operator.inputs) / max(lists, 1))
 
@@ -188,7 +189,7 @@ def _product(operator: Operator, name: str) -> Gemm:
 
 def _grouped(operator: Operator, name: str) -> Gemm:
     """A product of tokens (m, k) with the matrices (e, k, n) of experts, which have equally many
-    tokens each. Two operands of two dimensions make the gradients of the matrices."""
+    tokens each. A product of two operands of two dimensions makes the gradients of the matrices."""
     x, y = operator.inputs[:2]
     (m, k), n = x.shape[-2:], y.shape[-1]
     forward = len(y.shape) == 3
@@ -205,7 +206,7 @@ def _convolution(operator: Operator, name: str) -> Gemm | MemoryBound:
         result, image, weight = operator.inputs[:3]
     else:
         (image, weight), result = operator.inputs[:2], operator.outputs[0]
-    larger = prod(result.shape[2:]) > prod(image.shape[2:])  # decides without the flag
+    larger = prod(result.shape[2:]) > prod(image.shape[2:])  # used if the flag is missing
     if operator.flags.get("transposed", larger):  # the reverse of a convolution
         result, image = image, result
     mask = operator.flags.get("output_mask", (False, True))[:2] if backward else ()

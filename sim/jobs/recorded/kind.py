@@ -1,7 +1,7 @@
 """The kind of scenarios that play a recorded step: the first file to read of such jobs.
 
 Its account names the lines of the script that take time and hold memory at the peak. Its limits say
-how much faster the step is with a faster resource. They are played on the clock: a static graph
+how much faster the step is with a faster resource. The clock plays the limits: a static graph
 cannot replay streams whose kernels run beside one another, as in FSDP.
 """
 
@@ -47,7 +47,7 @@ FAMILIES = ("gemm", "attention", "stream")
 
 
 class Clocked:
-    """A recorded step whose seconds are split by `kinds` of resources, as `Split` does for plans.
+    """A recorded step whose seconds are split by `kinds` of resources, as `Split` splits a plan's.
     The clock plays the step anew for each column of factors."""
 
     def __init__(self, recorded: Recorded) -> None:
@@ -57,8 +57,8 @@ class Clocked:
         self.kinds = (*FAMILIES, HOST, LATENCY, *map(bandwidth, causes))
 
     def times(self, factors: Floats) -> Floats:
-        """Step times (s), one for each column of `factors` [kinds, columns], which multiply
-        seconds."""
+        """Step times (s), one for each column of `factors` [kinds, columns]. A factor multiplies
+        the seconds of its kind."""
         columns = counted(factors.T.tolist(), total=factors.shape[1], unit="play")
         by_key = (dict(zip(self.keys, column, strict=True)) for column in columns)
         return np.array(
@@ -113,7 +113,7 @@ def by_line(setup: Recorded) -> ByLine:
 
 
 def kernels(setup: Recorded) -> list[list[tuple[Kernel, float, int]]]:
-    """For each stage its kernels, with their seconds and how often a step calls them."""
+    """For each stage: its kernels, the seconds of a call (s), and the calls in a step."""
     device = setup.machine.topology.device
     return [
         [(run_on(kernel, device), setup.time(kernel), often) for kernel, often in _calls(recording)]
@@ -188,10 +188,10 @@ def document(record: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     for key in settings:
         if head_of(key) == "plan":
             fault = "a recorded script keeps the layout that it ran with"
-            remedy = "leave it out, or capture the script anew with another layout"
+            remedy = "leave the setting out, or capture the script anew with another layout"
             raise InputError(f"setting {key}", fault, remedy)
     if "topology" not in settings:
-        raise InputError(record, "no topology to play it on", "name one: see `sim list topologies`")
+        raise InputError(record, "no topology is given", "name one of `sim list topologies`")
     name, cluster = (Path(path).name for path in (record, str(settings["topology"])))
     called = f"{name.partition('.')[0]}, {cluster.removesuffix('.toml')}"
     return {"name": called, "record": record}

@@ -92,9 +92,9 @@ BESIDE = "cached, not allocated"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """A request that the device could not serve. `row` is its place in the recording's memory. It
-    also has the request's `bytes`, its line of the script, and the allocated and reserved bytes at
-    that moment."""
+    """A request that the device could not serve. `row` is its place in the recording's memory. The
+    other fields are the request's `bytes`, its line of the script, and the bytes that were
+    allocated and reserved at that moment."""
 
     row: int
     bytes: int
@@ -109,8 +109,8 @@ class Peak:
 
     `parts` and `lines` divide the allocated bytes at their peak, which was reached at the `line` of
     the script before the `event`. `retries` counts how often the allocator returned all cached
-    blocks. `failure` is the first request that failed nevertheless; later requests are played as on
-    a larger device.
+    blocks. `failure` is the first request that failed even then; later requests are played as on a
+    larger device.
     """
 
     allocated: float
@@ -126,7 +126,7 @@ class Peak:
 @dataclass(frozen=True, slots=True)
 class _Change:
     """The change that a row of a recording's memory makes: the allocated bytes of its block
-    (negative if it is freed), and the reserved bytes."""
+    (negative if the row frees the block), and the reserved bytes."""
 
     event: int
     block: Allocation | None
@@ -138,9 +138,9 @@ class Memory:
     """A recording's memory, played on a device of `capacity` bytes; `settings` replace the
     recording's own settings of the allocator.
 
-    A freed block that several streams use becomes free at once. With the `moments` of a played
-    step, it becomes free only once the device has finished with it. Raises `InputError` for
-    settings that torch does not know.
+    Without `moments`, a freed block that several streams use becomes free at once. With the
+    `moments` of a played step, it becomes free only after the device has finished with it. Raises
+    `InputError` for settings that torch does not know.
     """
 
     def __init__(
@@ -214,8 +214,8 @@ class Memory:
         return self.recording.lines[row.line] if row.line >= 0 else NOWHERE
 
     def peak(self, since: int = -1) -> Peak:
-        """The fullest moment from the event `since` to the end of the recorded step; the last of
-        equally full moments."""
+        """The fullest moment from the event `since` to the end of the recorded step. Of equally
+        full moments, the last counts."""
         most = level = reserved = highest = 0
         at = -1
         until = [*(change.event for change in self._changes[1:]), inf]

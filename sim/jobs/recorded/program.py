@@ -61,10 +61,10 @@ def program(
     """The program of recordings, one per pipeline stage in order, and the places of their events.
 
     `kernels` has the kernel of each operator of each recording; `time` gives a kernel's seconds on
-    the device. The step of a stage is one pass, whose operations name their recorded passes.
-    Messages between stages were recorded, too. `factors` has a factor for the host (`HOST`), which
-    then takes as many times as long, and factors by cause. Kernels are slowed as if the collectives
-    of a cause lasted as many times as long.
+    the device. The step of a stage is a single pass; its operations name the recorded passes to
+    which they belong. Messages between stages were recorded, too. `factors` has a factor that
+    multiplies the host's seconds (`HOST`), and factors by cause: the collectives of a cause slow
+    kernels as if they lasted that many times as long.
     """
     slower = factors.get(HOST, 1.0)
     items = host_time(slower * host.step)
@@ -113,7 +113,7 @@ class _Writer:
     ) -> None:
         self.recording, self.axes, self.kernels = recording, axes, kernels
         self.time, self.host, self.slower = time, host, slower
-        self.memory, self.changed = memory, NOTHING  # `changed` since the last operation
+        self.memory, self.changed = memory, NOTHING  # `changed`: uses since the last operation
         self.main = main_stream(recording)
         self.waited = {event.mark for event in recording.events if event.kind in ("wait", "sync")}
         self.done: list[Operation] = []
@@ -125,7 +125,7 @@ class _Writer:
         self.begun: dict[str, tuple[Action | None, Phase]] = {}  # the pass of each row
         self.last: dict[str, str] = {}  # the last operation on each stream
         self.seen: dict[str, str] = {}  # the last operation whose end the host has waited for
-        self.after: dict[str, dict[str, None]] = defaultdict(dict)  # waits of a stream's next work
+        self.after: dict[str, dict[str, None]] = defaultdict(dict)  # waits of its next work
         self.marks: dict[int, tuple[str, ...]] = {}
         self.results: dict[int, str] = {}  # the operation of each collective
         self.queues: dict[int, str] = {}  # the last collective of each communicator
@@ -244,8 +244,8 @@ class _Writer:
         return tuple(self.after.pop(stream, ()))
 
     def _flush(self, stream: str, *, sync: bool = False, issue: bool = False) -> None:
-        """End a stream's computation, whose end the host may await (`sync`). With `issue`, the host
-        then issues a call, and its seconds for the call are added."""
+        """End a stream's computation. With `sync`, the host waits for its end. With `issue`, the
+        host then issues a call, and the seconds of issuing it are added."""
         row, call = self.rows.pop(stream, []), self.slower * self.host.call if issue else 0.0
         items = [*self._items(row), *host_time(call)]
         if issue:

@@ -91,16 +91,16 @@ class Pass:
 class Event:
     """An action of the host on a `stream` (0: the default stream).
 
-    "kernel" launches an `operator`; with `again` it is recomputation. The kernel is the first
-    reader of the results of the collectives in `reads`. A CUDA `graph` launches it (0: the host
-    does). `views` counts the views that the host has made since the previous kernel.
+    "kernel" launches an `operator`; `again` marks recomputation. The kernel is the first reader of
+    the results of the collectives in `reads`. A CUDA `graph` launches it (0: the host does).
+    `views` counts the views that the host has made since the previous kernel.
 
-    "collective" runs in a `group`; "send" and "recv" name the other rank (`peer`). `bytes` are of
-    the whole tensor. "done" and `reads` refer to a collective by its `mark`: "done" makes the
-    stream wait for the collective. A `blocking` collective holds up its stream by itself.
+    "collective" runs in a `group`; "send" and "recv" name the other rank (`peer`). `bytes` are
+    those of the whole tensor. "done" and `reads` refer to a collective by its `mark`: "done" makes
+    the stream wait for the collective. A `blocking` collective holds up its stream by itself.
 
-    No gradient flows through a forward kernel `aside`: the script has switched gradients off, or no
-    operand of the kernel requires a gradient.
+    No gradient flows through a forward kernel marked `aside`: the script has switched gradients
+    off, or no operand of the kernel requires a gradient.
 
     "record" sets a `mark` on a stream, "wait" makes a stream wait for a mark, and "sync" makes the
     host wait for the stream. `line` is the line of the script, `within` the pass of a pipeline's
@@ -149,10 +149,11 @@ class Recording:
     `passes` by number. `texts` are the source text of the lines, if it was recorded.
 
     `parameters` counts the model's parameters. `samples` counts the samples that the rank trains
-    on, as its loader or the recorder says (0: unknown). `places` are the lines that make the
-    "optimizer", wrap the model for several ranks ("wrapper"), and "call" the model. `memory` is in
-    the host's order and begins with the script. `allocator` has the script's settings of torch's
-    caching allocator. `gpu` names the device that the script saw. `notes` are shown with a result.
+    on, as counted by its loader or by the recorder (0: unknown). `places` are the lines that make
+    the "optimizer", wrap the model for several ranks ("wrapper"), and "call" the model. `memory` is
+    in the host's order, from the beginning of the script. `allocator` has the script's settings of
+    torch's caching allocator. `gpu` names the device that the script saw. `notes` are shown with a
+    result.
     """
 
     version: int = VERSION
@@ -179,11 +180,11 @@ class Recording:
         if self.version not in VERSIONS:
             raise ValueError(f"version {self.version} is not known; record it again")
         if self.rank >= self.world:
-            raise ValueError(f"rank {self.rank} of a world of {self.world}; record it again")
+            raise ValueError(f"rank {self.rank} is not below {self.world} ranks; record it again")
         if not any(event.kind == "kernel" for event in self.events):
             raise ValueError("it holds no kernel; record a step that computes on the GPU")
         if self.texts and len(self.texts) != len(self.lines):
-            raise ValueError(f"{len(self.texts)} texts of {len(self.lines)} lines; record it again")
+            raise ValueError(f"{len(self.texts)} texts, {len(self.lines)} lines; record it again")
         for number, event in enumerate(self.events):
             self._check(number, event)
         for group in self.groups:
@@ -202,7 +203,7 @@ class Recording:
         for key, table in known.items():
             if (index := getattr(event, key)) >= len(table) or (index < 0 and key == needs):
                 raise ValueError(
-                    f"event {number} has {key} {index} of {len(table)}; record it again"
+                    f"event {number} has {key} {index}, but there are {len(table)}; record it again"
                 )
         if event.peer >= self.world:
             raise ValueError(f"event {number} has peer {event.peer}; record it again")
@@ -244,7 +245,7 @@ def pieces_of(recording: Recording) -> tuple[int, ...]:
 def passes_of(recording: Recording) -> Iterator[Action | None]:
     """Yield the pass of each event; None for the optimizer and for events between passes.
 
-    Passes of a pipeline's schedule are recorded. In other scripts the phases tell the passes: a
+    Passes of a pipeline's schedule are recorded. In other scripts, phases show the passes: a
     forward pass after a backward pass begins the next microbatch. If ranks send messages, forward
     passes may follow one another, and the numbers of their microbatches are unknown (-1).
     """

@@ -1,4 +1,4 @@
-"""Recordings as they would be in another world, where only data parallelism grows or shrinks.
+"""Recordings as they would be on another number of ranks: only data parallelism changes.
 
 Each rank keeps its own work. States that data parallelism shards (FSDP, ZeRO) become smaller or
 larger shares of the same whole. torch rounds shares up to whole rows; this rounding is ignored.
@@ -26,12 +26,12 @@ from sim.jobs.recorded.recording import (
 
 STATES = ("parameters", "gradients", "optimizer")
 _WIDEST = {"parameters": 4.0, "optimizer": 8.0}  # bytes of a parameter: fp32, Adam's two moments
-_PADDED = 1.5  # a rank may hold so many times its share: torch rounds up to whole rows
+_PADDED = 1.5  # a rank may hold that many times its share: torch rounds up to whole rows
 _SMALL = 1 << 20  # bytes; kernels that read smaller gathered tensors hardly count
 
 
 def scaled(recordings: Sequence[Recording], world: int) -> tuple[Recording, ...]:
-    """The recordings of a step in a world of another size."""
+    """The recordings of the same step on `world` ranks."""
     if all(recording.world == world for recording in recordings):
         return tuple(recordings)
     pairs = zip(recordings, every_axes(recordings), strict=True)
@@ -42,8 +42,8 @@ def _scaled(recording: Recording, axes: Axes, world: int) -> Recording:
     axis = REPLICAS_AXIS if REPLICAS_AXIS in axes.mesh else DATA_AXIS
     inside = recording.world // axes.mesh.get(axis, 1)
     if axis not in axes.mesh:
-        fault = f"was recorded on {recording.world} GPUs, none of which divide the batch"
-        remedy = f"play it on as many (--gpus {recording.world}), or record it data-parallel"
+        fault = f"was recorded on {recording.world} GPUs without data parallelism"
+        remedy = f"take --gpus {recording.world}, or record it with data parallelism"
         raise InputError(recording.script, fault, remedy)
     if world % inside:
         ranks = f"was recorded on {recording.world} ranks, of which {inside} share a batch"
@@ -52,7 +52,7 @@ def _scaled(recording: Recording, axes: Axes, world: int) -> Recording:
         )
     size = world // inside
     if recording.rank // axes.strides[axis] % axes.mesh[axis] >= size:
-        fault = f"rank {recording.rank} has no place among {world}"
+        fault = f"rank {recording.rank} does not exist among {world} ranks"
         raise InputError(recording.script, fault, "record rank 0")
     places = _Places(axes, {**axes.mesh, axis: size})
     factor = size / axes.mesh[axis]
@@ -92,7 +92,7 @@ class _Places:
         self.strides = dict(zip(sizes, accumulate(sizes.values(), mul, initial=1), strict=False))
 
     def rank(self, rank: int) -> int:
-        """The rank of the same coordinates."""
+        """The rank with the same coordinates."""
         return sum(
             rank // self.axes.strides[axis] % size * self.strides[axis]
             for axis, size in self.axes.mesh.items()
@@ -112,9 +112,9 @@ class _Places:
 def sharded_states(recording: Recording, axes: Axes, axis: str) -> tuple[str, ...]:
     """The states of which each rank along an axis holds a share.
 
-    For a sharded state, calls along the axis gather all weights in a step, with a byte or more of
-    each parameter. Also, the rank holds no more than its share of the state. So gathers of losses
-    or of numbers of tokens are no sign of sharding, and ZeRO-1 shards the optimizer's states alone.
+    A state is sharded under two conditions. Calls along the axis gather all weights in a step, a
+    byte or more of each parameter, and the rank holds no more than its share of the state. So
+    gathers of losses are no sign of sharding, and ZeRO-1 shards the optimizer's states alone.
     """
     if not _of_weights(recording, axes, axis, _along(recording, axes, axis, "all_gather")):
         return ()
@@ -126,7 +126,7 @@ def sharded_states(recording: Recording, axes: Axes, axis: str) -> tuple[str, ..
 
 
 def _growing(recording: Recording, axes: Axes, axis: str) -> frozenset[Event]:
-    """The calls along an axis that gather or scatter data of each rank, not weights or
+    """The calls along an axis that gather or scatter each rank's data rather than weights or
     gradients."""
     gathers, scatters = (
         _along(recording, axes, axis, name) for name in ("all_gather", "reduce_scatter")
@@ -144,7 +144,7 @@ def _along(recording: Recording, axes: Axes, axis: str, name: str) -> list[Event
 
 def _of_weights(recording: Recording, axes: Axes, axis: str, calls: Sequence[Event]) -> bool:
     """Whether calls along an axis move a byte or more of each parameter in this rank's part of the
-    model. If the number of parameters is unknown, they move more bytes than all-reduces do."""
+    model. If the number of parameters is unknown: whether they move more bytes than all-reduces."""
     moved = sum(call.bytes for call in calls)
     if not recording.parameters:
         return moved > sum(call.bytes for call in _along(recording, axes, axis, "all_reduce"))
@@ -161,13 +161,13 @@ def _held(recording: Recording, part: str) -> int:
 
 
 def _unscaled(recording: Recording, calls: Collection[Event], size: int) -> Iterator[str]:
-    """Warn of lines that gather large tensors: the kernels that read these keep their recorded
-    sizes."""
+    """Warn of lines that gather large tensors. The kernels that read the gathered tensors keep
+    their recorded sizes."""
     for line in sorted({call.line for call in calls if call.bytes > _SMALL}):
         yield (
             f"{recording.lines[line] if line >= 0 else 'a library'} gathers a tensor of each rank: "
-            f"the transfer is scaled to {size:,} ranks, but the kernels that read its result and "
-            f"their memory are as recorded; capture the script with --world {size}"
+            f"the transfer is scaled to {size:,} ranks, but kernels that read the result keep "
+            f"their recorded sizes, and so does memory; capture the script with --world {size}"
         )
 
 

@@ -76,7 +76,7 @@ class Recorded:
 
     def slower(self, factors: Mapping[str, float]) -> Program:
         """The program with multiplied seconds. A factor belongs to the host (`HOST`), to a family
-        of kernels, or to a cause of transfers, which then slow kernels beside them more."""
+        of kernels, or to a cause of transfers, which then slow kernels for longer."""
         return self.placed(factors)[0]
 
     def placed(self, factors: Mapping[str, float]) -> tuple[Program, list[EventPlaces]]:
@@ -92,7 +92,7 @@ class Recorded:
         return beside(step, {0: self._loading()}), places
 
     def _loading(self) -> tuple[Operation, ...]:
-        """The work of the scenario's loader. Raises `InputError` if the recording does not tell how
+        """The work of the scenario's loader. Raises `InputError` if the recording does not say how
         many samples a step has."""
         topology, (recording, axes) = self.machine.topology, self.stages[0]
         if self.scenario.loader is None:

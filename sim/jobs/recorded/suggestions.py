@@ -1,5 +1,5 @@
-"""Which changes could help a recorded step? Edits of its script, and moves to other worlds, batches
-and data-parallel shardings."""
+"""Which changes could help a recorded step? Edits of its script, and moves to other numbers of
+GPUs, batches and data-parallel shardings."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ from sim.jobs.recorded.edits.sharding import shard_calls, sharded
 from sim.jobs.recorded.setup import Recorded, from_scenario
 from sim.results.by_line import Suggestion
 
-_WORLDS = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors of the world, unless the scenario names GPUs
+_WORLDS = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors of the number of GPUs, unless it is set
 _BATCHES = (0.5, 1.0, 2.0, 4.0)  # factors of the recorded batch
 
 
@@ -49,14 +49,14 @@ def moves(setup: Recorded) -> Iterator[Suggestion]:
         change, samples = _told(setup, gpus, shard, times), times * gpus / now
         made = partial(_moved, gpus=gpus, shard=shard, times=times)
         yield Suggestion(line="", change=change, why="", samples=samples, made=made)
-    if _samples(setup) is None:  # this move is kept: its error gives the reason
+    if _samples(setup) is None:  # this move is offered all the same: its error gives the reason
         change, times = f"{now:,} GPUs, other batches", _BATCHES[-1]
         made = partial(_moved, gpus=now, shard=0, times=times)
         yield Suggestion(line="", change=change, why="", samples=times, made=made)
 
 
 def _samples(setup: Recorded) -> list[int] | None:
-    """The samples of a microbatch of each stage; None if shapes do not tell them."""
+    """The samples of a microbatch of each stage; None if shapes do not show them."""
     try:
         return [batch_of(recording, axes).samples for recording, axes in setup.stages]
     except InputError:
@@ -87,13 +87,13 @@ def _told(setup: Recorded, gpus: int, shard: int, times: float) -> str:
         batch = f"{batch_of(recording, axes).samples * times:,.0f} samples a microbatch"
     shards = f"sharded among {shard}" if shard else "sharded as in the script"
     if not shard_calls(recording, axes):
-        shards = "states not sharded anew"
+        shards = "sharding left as it is"
     return f"{gpus:,} GPUs, {batch}, {shards}"
 
 
 def _moved(setup: Recorded, gpus: int, shard: int, times: float) -> Recorded:
-    """A setup in a world of `gpus`, with states sharded among `shard` ranks (0: as recorded), and
-    `times` the batch."""
+    """A setup on `gpus` GPUs, with states sharded among `shard` ranks (0: as recorded), and with
+    `times` times the batch."""
     moved = from_scenario(replace(setup.scenario, gpus=gpus))
     recordings = []
     for recording, axes in moved.stages:

@@ -17,7 +17,7 @@ from sim.config.errors import InputError
 from sim.jobs.recorded.recording import Tensor, covered
 
 SCHEMAS = ("1.0.", "1.1.")
-REMEDY = "give a whole trace of torch.profiler.ExecutionTraceObserver, of torch 2.0 or later"
+REMEDY = "give a complete trace by torch.profiler.ExecutionTraceObserver of torch 2.0 or later"
 DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -35,7 +35,7 @@ DTYPES = {
 }
 ENGINE = "autograd::engine::evaluate_function"
 CHECKPOINT = "CheckpointFunction"
-FROM_OUTSIDE = (ENGINE, "Optimizer.")  # no backward function calls these
+FROM_OUTSIDE = (ENGINE, "Optimizer.")  # backward functions never call these
 _MOST = 1 << 50  # sizes and numbers in a trace are smaller
 
 
@@ -55,9 +55,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Node:
-    """A call. `parent` is the number of the enclosing call, which is lower than its own, or 0.
-    `given` and `made` are its arguments and results; tensors are `Operand`s, lists of tensors are
-    tuples."""
+    """A call. `parent` is the number of the enclosing call, which is below the call's own `number`
+    (0: none). `given` and `made` are its arguments and results; tensors are `Operand`s, lists of
+    tensors are tuples."""
 
     number: int
     parent: int
@@ -134,11 +134,11 @@ def nodes_of(document: Mapping[str, Any], where: str) -> list[Node]:
 def _ended(nodes: Sequence[Node]) -> Iterator[Node]:
     """Yield the nodes with the `parent`s that they had in the run.
 
-    The observer does not see that calls end by an exception, as calls of a checkpoint do when
+    The observer misses the end of calls that end by an exception. Calls of a checkpoint do so when
     everything needed is recomputed (torch/utils/checkpoint.py, `_StopRecomputationError`). The last
-    operators of such a call are missing. All later calls are written as if made in the backward
+    operators of such a call are missing. The trace places all later calls inside the backward
     function that made the call. Apart from reentrant checkpoints, backward functions do not call
-    the engine, so calls of the engine show the error.
+    the engine, so a call of the engine inside a backward function shows the error.
     """
     known: dict[int, Node] = {}
     numbers = [node.number for node in nodes]
@@ -157,7 +157,7 @@ def _ended(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def _around(number: int, known: Mapping[int, Node]) -> int:
-    """The number of the node itself, or of the innermost call around it, that has no schema."""
+    """The number of the innermost call without a schema: the node itself, or a call around it."""
     while number in known and known[number].schema:
         number = known[number].parent
     return number

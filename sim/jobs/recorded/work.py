@@ -1,4 +1,4 @@
-"""How much does a recorded step work: FLOPs, tokens, and in which precision?"""
+"""How much work does a recorded step do: FLOPs, tokens, and the precision of products?"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ class WorkDone:
 
     `model_flops` are counted as in publications: three times the FLOPs of the forward passes.
     Causal attention counts in full (PaLM's convention); kernels through which no gradient flows do
-    not count. The factor is below three if backward passes do less work: with frozen weights, and
-    at a first layer on data. `executed_flops` are the FLOPs that run. `precision` is the precision
-    with most FLOPs. `samples` and `tokens` are 0 if they are unknown.
+    not count. The factor is below three if backward passes do less work: with frozen weights, or in
+    a first layer, whose input needs no gradient. `executed_flops` are the FLOPs that run.
+    `precision` is the precision with most FLOPs. `samples` and `tokens` are 0 if they are unknown.
     """
 
     model_flops: float
@@ -65,8 +65,8 @@ def work_of(recording: Recording, device: Device | None = None) -> WorkDone:
 
 
 def _in_full(kernel: Kernel) -> float:
-    """Return the FLOPs of a kernel. Attention counts over all keys, and its backward pass twice as
-    much as the forward pass, without recomputed scores."""
+    """Return the FLOPs of a kernel. Attention counts all keys. Its backward pass counts twice as
+    much as its forward pass, without recomputed scores."""
     if not isinstance(kernel, Attention):
         return kernel.flops
     return replace(kernel, backward=False).full_flops * (2.0 if kernel.backward else 1.0)
@@ -75,11 +75,11 @@ def _in_full(kernel: Kernel) -> float:
 def _learnt_from(recording: Recording) -> tuple[int, int]:
     """Return the samples and tokens of the recording; 0 stands for an unknown number.
 
-    The labels of a loss are counted. They are tokens if an embedding looks up as many indices in
-    sequences, or one more in each sequence (labels are shifted). They are also tokens if an
-    embedding looks up as many in a single row, and its table has no more rows than there are
-    classes. Other labels are samples, such as images. If no loss has labels, embeddings are counted
-    (`_looked_up`). Samples that a loader has counted take precedence.
+    The labels of a loss are counted. They are tokens if an embedding looks up equally many indices
+    in sequences, or one index more in each sequence (labels are shifted). They are also tokens if
+    an embedding looks up equally many in a single row, and its table has no more rows than there
+    are classes. Other labels are samples, such as images. If no loss has labels, embeddings are
+    counted (`_looked_up`). Samples that a loader has counted take precedence.
     """
     forward = [e for e in recording.events if e.kind == "kernel" and e.phase == "forward"]
     seen = Counter(event.operator for event in forward if not event.again)
@@ -98,7 +98,7 @@ def _learnt_from(recording: Recording) -> tuple[int, int]:
 
 
 def _labels(recording: Recording, seen: Mapping[int, int]) -> list[tuple[Shape, int, int]]:
-    """Return the shape of each loss's labels, how often it runs, and the number of classes."""
+    """Return the shape of each loss's labels, how often the loss runs, and its classes."""
     found = []
     for number, often in seen.items():
         operator = recording.operators[number]
@@ -144,7 +144,7 @@ def _looked_up(recording: Recording) -> tuple[int, int]:
 
     In each run of consecutive forward kernels (of one or several microbatches) the embedding with
     most lookups counts, frozen or not. If gradients of embeddings show that the step learns from
-    some tokens only, only these count: a model that only judges looks up tokens, too.
+    some of the tokens, only these tokens count: a model that only judges looks up tokens, too.
     """
     kernels = (event for event in recording.events if event.kind == "kernel" and not event.again)
     learnt, done = Counter[Shape](), Counter[Shape]()

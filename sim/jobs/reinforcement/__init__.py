@@ -1,9 +1,9 @@
 """How long does a step of reinforcement learning take, and which side waits for the other?
 
 Servers write answers, a trainer learns from them, and weights travel back. Servers and trainer are
-processes on `engine.live_cluster`. A few mechanisms (a bound on staleness, a batch, a rule for
-answers that run while weights change) give all modes. Nothing else needs this folder: without it,
-scenarios with a `[reinforcement]` table are unknown.
+processes on `engine.live_cluster`. A mode combines a bound on staleness, a batch, and a rule for
+answers in progress while weights change. No other folder needs this folder. Without it, `sim`
+cannot play scenarios with a `[reinforcement]` table.
 """
 
 from collections.abc import Iterable
@@ -13,5 +13,6 @@ _MEASURED = ({"G-GBS", "Total_Step_time(s)"}, {"gpus_rollout", "step_s"}, {"roll
 
 
 def measures(columns: Iterable[str]) -> bool:
-    """Whether a measured table with these columns is about reinforcement learning (`measured`)."""
+    """Whether a measured table with these columns is about reinforcement learning
+    (`measured.py`)."""
     return any(own <= set(columns) for own in _MEASURED)

@@ -11,10 +11,10 @@ from sim.results.answer import JobAnswer
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
     """A step of the trainer: its `seconds`, in all and by cause (`spent`). `generation` is the time
-    (s) from the beginning of the step's first group to its last answer. In the last `tail` seconds
-    of this time at most a tenth of the answers were still being written. `tokens` counts the
-    answers with their prompts, `longest` the longest answer; `staleness` is the answers' mean age
-    (versions)."""
+    (s) from the beginning of the step's first group of answers to the end of its last answer. In
+    the last `tail` seconds of this time, at most a tenth of the answers were still being written.
+    `tokens` counts the tokens of answers and prompts, `longest` those of the longest answer.
+    `staleness` is the answers' mean age (versions)."""
 
     number: int
     begin: float
@@ -30,8 +30,8 @@ class StepRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """The GPUs of the trainer or of the servers. They are `idle` for a share of the time and handle
-    `tokens_per_second` in all. `held` has the bytes by part of the fullest GPU, which has `room`
-    bytes."""
+    `tokens_per_second` in all. `held` divides the bytes on the fullest GPU by part; a GPU has room
+    for `room` bytes."""
 
     name: str
     gpus: int
@@ -47,18 +47,18 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReinforcementAnswer(JobAnswer):
-    """A loop of generation and training; figures are means over its steps without the warm-up.
+    """A loop of generation and training; figures are means over its steps after the warm-up.
 
     `step_time` is the time from one step to the next (s). `spent` are the trainer's seconds by
-    cause, which add up to it: time that the trainer waits is exposed. `generation` and `tail` are
-    means of the rows in `steps`. `tokens_per_second` counts the prompts and answers that all GPUs
-    learn from. `samples` is the number of answers of a step, `mean_length` their mean tokens with
-    prompts. `staleness` maps ages to shares of the answers. An answer's age is counted when the
-    trainer learns from it: the versions of the weights since its first token. `mixed` is the share
-    of answers that several versions wrote. `lost` is the share of written tokens that are not
-    learnt from, `cut` the share of answers that end at the cap. `running` has the number of answers
-    on servers from given moments (s) on. `dollars` is the price of a step, None where the topology
-    has no price.
+    cause, which add up to `step_time`; the trainer's waits count as exposed time. `generation` and
+    `tail` are means of the rows in `steps`. `tokens_per_second` counts the prompts and answers that
+    all GPUs learn from. `samples` is the number of answers of a step, `mean_length` their mean
+    tokens with prompts. `staleness` maps ages to shares of the answers. An answer's age is counted
+    when the trainer learns from it: the versions of the weights since its first token. `mixed` is
+    the share of answers that several versions wrote. `lost` is the share of written tokens from
+    which the trainer does not learn, `cut` the share of answers that end at the cap. `running` has
+    pairs: a moment (s), and the number of answers on servers from that moment on. `dollars` is the
+    price of a step, None where the topology has no price.
     """
 
     view = "sim.interface.views.reinforcement"
@@ -107,7 +107,7 @@ class ReinforcementAnswer(JobAnswer):
 
     @property
     def cost(self) -> tuple[str, float]:
-        """The cost by which loops are ranked, and its description: seconds for 1,000 answers."""
+        """The cost by which loops are ranked (s for 1,000 answers), after its description."""
         return "for a thousand answers that are learnt from", 1000.0 * self.step_time / self.samples
 
     @property
@@ -120,7 +120,7 @@ class ReinforcementAnswer(JobAnswer):
     @property
     def misfit(self) -> str:
         bad = next((pool for pool in self.pools if not pool.fits), None)
-        return f"{bad.name} need more memory than their GPUs have" if bad else ""
+        return f"{bad.name}: more memory is needed than a GPU has" if bad else ""
 
     @property
     def memory_per_gpu(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""From a loop that was played to its answer."""
+"""How does a played loop become an answer?"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from sim.jobs.reinforcement.setup import ReinforcementSetup
 from sim.program.causes import Cause
 from sim.results.answer import Inputs, said_of
 
-_TAIL = 0.9  # share of a step's answers; the answers that end later are its tail
+_TAIL = 0.9  # share of a step's answers; answers that end after them are its tail
 
 
 def outcome(setup: ReinforcementSetup, loop: Loop) -> ReinforcementAnswer:
-    """Read the answer off a loop that has been played."""
+    """Return the answer of a played loop."""
     plan, counted = setup.plan, loop.steps[setup.plan.warmup :]
     seconds = [step.end - step.begin for step in counted]
     rows = tuple(_row(step, plan.sample) for step in loop.steps)
@@ -67,7 +67,7 @@ def outcome(setup: ReinforcementSetup, loop: Loop) -> ReinforcementAnswer:
 
 
 def inputs_of(setup: ReinforcementSetup) -> Inputs:
-    """The inputs of a setup that its answer names."""
+    """The inputs of a setup, for its answer."""
     topology, training = setup.machine.topology, setup.training
     return Inputs(
         model=setup.model,
@@ -92,9 +92,9 @@ def _notes(setup: ReinforcementSetup) -> Iterator[str]:
         yield "a slow link slows training and the transfer of weights, but not the servers' steps"
     yield f"answers are packed into rows of at most {setup.training.row:,} tokens"
     if setup.plan.sample > 1:
-        yield f"of every {setup.plan.sample} servers with their prompts, one is played for all"
+        yield f"of every {setup.plan.sample} servers with their prompts, a single server is played"
     if setup.plan.reference:
-        yield "the reference's weights are taken to be on the trainer's GPUs when they are needed"
+        yield "the reference's weights are assumed to be on the trainer's GPUs when needed"
 
 
 def _row(step: Step, each: int) -> StepRow:
@@ -153,6 +153,6 @@ def _warnings(setup: ReinforcementSetup, loop: Loop, misfit: str) -> Iterator[st
         yield f"does not fit: {misfit}"
     preempted = setup.plan.sample * sum(s.batch.preemptions for s in loop.rollouts.servers)
     if preempted:
-        yield f"{preempted:,} answers lost their cache, which was full, and were computed again"
+        yield f"{preempted:,} answers were dropped from a full cache and computed again"
     if loop.cluster.leaves_out_spans:
         yield "the timeline is cut: it has room for a part of the run"

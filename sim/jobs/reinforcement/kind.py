@@ -3,7 +3,7 @@
 `setup` turns the scenario into a trainer and servers on a machine. Both sides take turns, or work
 at the same time (`loop`). Servers write answers (`rollouts`), the trainer's seconds come from the
 ordinary simulation of its plan (`training`), and weights cross the links (`transfer`). `assemble`
-reads the answer off the loop. `moves` suggests other divisions of the GPUs.
+turns the played loop into the answer. `moves` suggests other divisions of the GPUs.
 """
 
 import time
@@ -23,7 +23,7 @@ from sim.simulate import garbage_left, refuse_choices_of_a_step, refuse_task
 SCENARIO, ANSWER = ReinforcementScenario, ReinforcementAnswer
 LACKS = (
     "is a loop of generation and training ([reinforcement]): it has no step of one program",
-    "use `sim run`, or ask it of the training alone: a scenario without [reinforcement]",
+    "use `sim run`, or ask about training alone, in a scenario without [reinforcement]",
 )
 
 
@@ -59,7 +59,7 @@ def _played(setup: ReinforcementSetup) -> ReinforcementAnswer:
 
 
 def pace(setup: ReinforcementSetup) -> Pace:
-    """The pace of a mean step, in tokens that the trainer learns from."""
+    """The pace of a mean step, in tokens from which the trainer learns."""
     played = answer(setup)
     training = setup.training
     return Pace(

@@ -2,15 +2,15 @@
 
 Three mechanisms together give every way in which trainer and servers take turns.
 
-- *Admission.* At version v of the weights, at most (v + 1 + staleness + oversample) x prompts
-  groups have been begun, not counting dropped groups. So a step's group is never begun more than
-  `staleness` steps ahead. With staleness 0 the sides take turns. With 1 a step of generation runs
-  beside a step of training. With more, generation is a stream.
+- *Admission.* At version v of the weights, at most (v + 1 + staleness + oversample) times as many
+  groups as a step has (`prompts`) have begun, not counting dropped groups. So a step's group never
+  begins more than `staleness` steps ahead. With staleness 0, the sides take turns. With 1, a step
+  of generation runs beside a step of training. With more, generation is a stream.
 - *A batch.* The trainer takes the groups of `chunk` prompts as soon as these groups are ready, in
   the order in which they became ready. Groups begun beyond the bound of staleness are then dropped
   or kept.
 - *A swap.* New weights wait for running answers, or running answers go on with the new weights, or
-  they begin anew.
+  running answers begin anew.
 
 Servers on the trainer's GPUs pause while it trains. A step of the trainer is divided into seconds
 by cause, which add up to the step.
@@ -43,7 +43,7 @@ TRAINER = 0  # the trainer's role in the timeline
 @dataclass(slots=True, eq=False)
 class Step:
     """A step of the trainer: from `begin` to `end` (s), its seconds by cause (`spent`), and the
-    groups that it learnt from. `number` is also the version of the weights that it trained."""
+    groups from which it learnt. `number` is also the version of the weights that it trained."""
 
     number: int
     begin: float
@@ -54,10 +54,10 @@ class Step:
 
 @dataclass(kw_only=True, eq=False)
 class Loop:
-    """The state of the loop. `forward` and `updates` are functions of the tokens of answers: the
-    trainer's seconds of a forward pass, and of each update. The other functions are processes.
-    `hand_over` brings weights to the servers. `sleep` moves the trainer's tensors to the host
-    before generation, `wake` back after it; `fetch` and `park` move tensors before and after
+    """The state of the loop. `forward` and `updates` take the lengths of answers (tokens) and
+    return the trainer's seconds: of a forward pass, and of each update. Other functions are
+    processes. `hand_over` brings weights to the servers. `sleep` moves the trainer's tensors to the
+    host before generation, `wake` back after it; `fetch` and `park` move tensors before and after
     updates."""
 
     cluster: LiveCluster
@@ -128,8 +128,8 @@ class Loop:
         yield from self._swap(step)
 
     def _taken(self, step: Step, count: int) -> Generator[Event, object, list[Group]]:
-        """Take `count` groups in the order in which they became ready. Waiting is booked under
-        generation until their last answer was written, and under reward from then on."""
+        """Take `count` groups in the order in which they became ready. Waiting counts as generation
+        until the last of their answers is written, and as reward from then on."""
         begin = self.cluster.now
         if len(self.ready) < count:
             self._wanted, self._enough = count, self.cluster.event()
@@ -155,7 +155,7 @@ class Loop:
             rollouts.drop(group)
 
     def _learn(self, step: Step, groups: list[Group]) -> Process:
-        """Compute log-probabilities, then make updates; all answers are handed out to the ranks
+        """Compute log-probabilities, then make updates. All answers are handed out to the ranks
         before each forward pass and before the updates."""
         samples = [sample for group in groups for sample in group.samples]
         lengths = [sample.tokens for sample in samples]
@@ -171,7 +171,7 @@ class Loop:
         self.rollouts.counts.used += sum(sample.done for sample in samples)
 
     def _stand(self, step: Step) -> Process:
-        """Pause the servers on the trainer's GPUs; they give the memory of their caches back."""
+        """Pause the servers on the trainer's GPUs; they free the memory of their caches."""
         begin = self.cluster.now
         yield self.cluster.all_of([server.pause() for server in self._shared()])
         for server in self._shared():

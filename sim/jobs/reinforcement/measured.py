@@ -1,8 +1,8 @@
 """Measured loops as scenarios: tables of NeMo RL and verl.
 
-A row states the values that its table prints; constants in this file state other settings, by the
-software's own recipes. All other values are assumed, alike for all rows, and named with each row.
-NeMo RL prints mean lengths, verl does not; neither prints their spread.
+A row holds the values that its table prints. Constants in this file hold further settings, from the
+software's own recipes. All other values are assumed; they are equal for all rows, and rows list
+them. NeMo RL prints mean lengths, verl does not; neither prints their spread.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ _STEPS = 3  # figures are means of this many steps
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLoop:
     """A row: its scenario as a `document`, `measured` figures by name (s), and the assumptions
-    (`assumed`). Rows of one `pair` are compared with its first row. If a figure of the software
-    includes more causes than its name says, `parts` lists all its causes. `lacks` says why a row
-    has no scenario."""
+    (`assumed`). Rows of one `pair` are compared with the pair's first row. If a figure of the
+    software includes more causes than its name says, `parts` lists all its causes. `lacks` says why
+    a row has no scenario."""
 
     id: str
     document: Mapping[str, Any] = field(default_factory=dict)
@@ -40,7 +40,7 @@ def rows(table: str, records: Sequence[Mapping[str, Any]]) -> Iterator[MeasuredL
     columns = set(records[0])
     reader = next((read for own, read in _READERS if own <= columns), None)
     if reader is None:
-        raise InputError(table, "has columns of no known table", "name one of NeMo RL or verl")
+        raise InputError(table, "its columns fit no known table", "give a table of NeMo RL or verl")
     for number, record in enumerate(records, 1):
         yield reader(f"{table} {number}", record)
 
@@ -65,7 +65,7 @@ _MEMORY = {("GB200", "Qwen3-235B"): 0.4, ("GB200", "DeepSeek V3"): 0.3}
 _SEPARATE_MEMORY = 0.8
 # Layers of the first and the last stage: num_layers_in_first_pipeline_stage, ..._last_...
 _ENDS = {("Qwen3-235B", 8): (11, 11), ("Qwen3-235B", 4): (23, 23), ("DeepSeek V3", 8): (7, 6)}
-_DRAFTS = "speculative_config = deepseek_mtp: a draft of one token, whose acceptance is not printed"
+_DRAFTS = "speculative_config = deepseek_mtp: a draft of one token; its acceptance is not printed"
 
 
 def _nemo(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
@@ -156,11 +156,11 @@ def _lengths(mean: float, cap: int) -> dict[str, Any]:
 _VERL_MEAN = 1200.0
 # Seconds for each token of the padded batch in a process of verl, from messages of its commits a
 # month before the runs' recipe: `ray.put` of 6,400 x 20,480 tokens takes 28.85 s, with many threads
-# 19.86 s (04726dbf1); taking a batch takes 0.74 s where giving it takes 2.58 s (ac2f790f5).
+# 19.86 s (04726dbf1); a batch is taken in 0.74 s if it is given in 2.58 s (ac2f790f5).
 _VERL_GIVES, _VERL_CONTROLLER = (seconds / (6400 * 20480) for seconds in (28.85, 19.86))
 _VERL_TAKES = 0.74 / 2.58 * _VERL_GIVES
 _VERL_WORKERS = 8  # rollout.agent.num_workers: processes that hand on written answers
-_VERL_PLACES = 16  # prompts of each server (fully_async_rollouter.py, max_concurrent_samples)
+_VERL_PLACES = 16  # prompts at once per server (fully_async_rollouter.py, max_concurrent_samples)
 # The causes in verl's timers. "gen" of a colocated step includes waking the servers with the new
 # weights (agent_loop.py, generate_sequences). "step" of an asynchronous step ends before weights
 # are sent; its "gen" waits for answers that a process of the servers hands on one after the other
@@ -258,9 +258,9 @@ def _verl(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
 
 def verl_processes(padded: int, servers: int) -> dict[str, Any]:
     """Keys of a loop that describe verl's processes. A batch of answers goes through a single
-    process, each answer padded to `padded` tokens. With asynchronous `servers` (0: colocated) the
-    number of prompts at a time is limited, and another process puts answers into the queue one
-    after the other."""
+    process, each answer padded to `padded` tokens. `servers` is the number of asynchronous servers
+    (0: colocated). For them the number of prompts at a time is limited, and another process puts
+    answers into the queue one after the other."""
     keys = {"deal": "answers", "controller": _VERL_CONTROLLER, "collected": _VERL_TAKES}
     if not servers:
         return keys | {"collected": _VERL_TAKES + _VERL_GIVES / _VERL_WORKERS}
@@ -270,8 +270,8 @@ def verl_processes(padded: int, servers: int) -> dict[str, Any]:
 
 def _weight_sync(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
     """A row that measures only the transfer of weights, as a loop with short answers. A checkpoint
-    engine sends buckets; without it each tensor is sent by itself. The row without it calibrates
-    the cost of a tensor (`WeightTransfer`), so it tests nothing."""
+    engine sends buckets; without an engine, each tensor is sent by itself. The row without an
+    engine calibrates the cost of a tensor (`WeightTransfer`), so the row tests nothing."""
     train, rollout = int(row["trainer_ranks"]), int(row["rollout_ranks"])
     buckets = str(row["checkpoint_engine"]).lower() == "true"
     name = f"{name}, {train} to {rollout} GPUs, {'buckets' if buckets else 'tensor by tensor'}"
@@ -291,7 +291,7 @@ def _weight_sync(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
             "weights": {"way": "buckets", "tensor": 0.0} if buckets else {},
         },
     }
-    calibrates = () if buckets else ("this row gives the cost of a tensor: it tests nothing",)
+    calibrates = () if buckets else ("this row sets the cost of a tensor, so it tests nothing",)
     assumed = ("servers of 4 GPUs", *calibrates)
     measured = {"weights to servers": float(row["sync_s"])}
     return MeasuredLoop(id=name, document=document, measured=measured, assumed=assumed)

@@ -2,10 +2,9 @@
 
 `sim plan` plays each way and ranks the ways by answers a second. For each number of the trainer's
 GPUs, a walk finds the best layout: it starts at the scenario's layout and goes to better
-neighbours. During the walk, transfers are assumed to share no links. After the first steps, in
-which the loop fills, a few steps are played. If servers have GPUs of their own, only a sample of
-them is played. Steps are compared as if their answers had
-the expected length.
+neighbours. During the walk, transfers are assumed to share no links. A few steps count, after the
+first steps, in which the loop fills. If servers have GPUs of their own, only a sample of the
+servers is played. Steps are compared as if their answers had the expected length.
 """
 
 from collections.abc import Iterator
@@ -75,8 +74,8 @@ def _divisions(setup: ReinforcementSetup) -> Iterator[int]:
 @dataclass(frozen=True)
 class _Trainers:
     """The trainer with the best layout for each number of GPUs (`known`), which is searched once.
-    `tried` has all layouts with the seconds of an update (None if a layout does not fit).
-    `speeds` keeps the servers' speeds, whose steps are computed once, too."""
+    `tried` has all layouts with the seconds of an update (None if a layout does not fit). `speeds`
+    keeps the servers' speeds, so the servers' steps are computed only once, too."""
 
     given: Training
     known: dict[int, Training] = field(default_factory=dict)
@@ -90,7 +89,7 @@ class _Trainers:
         return replace(setup, training=training, speed=self.speeds.setdefault(key, setup.speed))
 
     def on(self, gpus: int) -> Training:
-        """The trainer on `gpus` GPUs. Raises `InputError` where no layout that is tried fits."""
+        """The trainer on `gpus` GPUs. Raises `InputError` if no tried layout fits."""
         if gpus in self.refused:
             raise self.refused[gpus]
         if gpus not in self.known:
@@ -126,14 +125,14 @@ class _Trainers:
                 found = min(_wider(start, self.given), key=seconds)
             if seconds(found) == inf:
                 fault = f"no layout of the trainer that was tried fits on {gpus} GPUs"
-                raise InputError(self.given.name, fault, "give it more, or a [plan] that fits")
+                raise InputError(self.given.name, fault, "give it more GPUs, or a [plan] that fits")
             if found is best:
                 return replace(tried[repr(best)][1], alone=False, _known={})
             best = found
 
 
 def _seconds(training: Training) -> float:
-    """Seconds of an update with typical answers; infinite where it does not fit."""
+    """Seconds of an update with typical answers; infinite if the trainer does not fit."""
     gpus, replicas = training.topology.gpus, training.replicas
     if not replicas or gpus % replicas:
         return inf
@@ -194,7 +193,7 @@ class _Way:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """Turns a setup of any seed into the setup of a way, with the best trainer for it."""
+    """Turns a setup of any seed into the setup of a way, with the best trainer for the way."""
 
     way: _Way
     trainers: _Trainers
@@ -205,8 +204,8 @@ class _Made:
         return self.trainers.tried
 
     def least(self, setup: ReinforcementSetup) -> float:
-        """The least GPU-seconds that the way can take for a sample, within some percent. Raises
-        `InputError` where no layout of the trainer fits."""
+        """The fewest GPU-seconds that the way can take for an answer, within some percent. Raises
+        `InputError` if no layout of the trainer fits."""
         made, loop = self(setup), setup.plan
         training, answers = made.training, loop.prompts * loop.answers
         passes = loop.old + loop.reference
@@ -246,7 +245,7 @@ class _Made:
 
     def _fitted(self, setup: ReinforcementSetup) -> ReinforcementSetup:
         """The setup with servers that leave room for the trainer's tensors on shared GPUs. Raises
-        `InputError` where there is no room."""
+        `InputError` if there is no room."""
         if not setup.misfit():
             return setup
         scenario, training = setup.scenario, setup.training

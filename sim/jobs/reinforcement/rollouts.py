@@ -1,9 +1,9 @@
 """The generation side: answers are handed to servers, wait for tools, and get their rewards.
 
-An answer goes to the server with the fewest answers, and stays there. Answers of a prompt go
-together, as many as leave all servers with equally many answers. Calls of tools divide an answer
-into parts. After a call the server computes the tool's result and goes on, with the cache of the
-tokens before it (prefix caching).
+An answer goes to the server with the fewest answers, and stays there. Answers of a prompt go to a
+server in groups of a size that lets all servers get equally many answers. Calls of tools divide an
+answer into parts. After a call, the server reads the tool's result and goes on writing, with the
+cache of all earlier tokens (prefix caching).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ from sim.jobs.reinforcement.scenario import Reinforcement
 from sim.jobs.reinforcement.services import Drawn, Waiting
 from sim.variability.laws import generator
 
-_LEVELS = 1000  # the most moments that are kept
+_LEVELS = 1000  # the most moments that `levels` keeps
 
 
 @dataclass(slots=True, kw_only=True)
@@ -165,8 +165,8 @@ class Rollouts:
             still.succeed()
 
     def _note(self, more: int) -> None:
-        """Keep how many answers are on servers; in a long run only every second, fourth ... change
-        is kept."""
+        """Note the number of answers on servers; in a long run only every second, fourth ... change
+        is noted."""
         self._count += more
         self._changes += 1
         if self.levels and self.levels[-1][0] == self.cluster.now:
@@ -200,7 +200,7 @@ class Rollouts:
 
 
 def _together(prompts: int, answers: int, servers: int) -> int:
-    """How many answers of a prompt go to a server together, so that all servers get equally many.
+    """How many answers of a prompt go to a server together, so that all servers get as many.
 
     >>> _together(64, 16, 16), _together(100, 16, 64), _together(32, 16, 64)
     (16, 1, 8)

@@ -8,8 +8,8 @@ from sim.jobs.generation.batch import Request
 @dataclass(slots=True, eq=False)
 class Sample:
     """An answer of `length` tokens. Calls of tools divide it into `parts`; `results` are the tokens
-    of the tools' results. So far `done` tokens are written, which `versions` counts by version of
-    the weights. Its last token is written at the moment `written` (s). `gone` samples were dropped.
+    of the tools' results. So far `done` tokens are written; `versions` counts them by version of
+    the weights. The last token is written at the moment `written` (s). `gone` samples were dropped.
     """
 
     group: "Group"

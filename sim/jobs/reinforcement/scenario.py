@@ -26,8 +26,8 @@ ALoad = Literal["optimizer", "gradients", "weights"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A service that answers wait for: it takes seconds by a law, and `workers` answers at a time
-    (None: any number)."""
+    """A service for which answers wait. The law `of` gives its seconds for an answer; it serves up
+    to `workers` answers at a time (None: any number)."""
 
     of: Annotated[Law, Tagged("law", lambda: LAWS, inline=True, default="constant")]
     workers: Count | None = None
@@ -52,7 +52,7 @@ class Reward(Checked):
         if bool(self.model) == bool(self.service):
             raise ValueError("give the service of a rule or a sandbox, or a model, not both")
         if bool(self.model) != bool(self.gpus):
-            raise ValueError("a reward model has gpus of its own: give both")
+            raise ValueError("a reward model needs GPUs of its own: give model and gpus")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Tools(Checked):
 class Servers(Checked):
     """Where answers are written: on `gpus` GPUs of the servers' own, and with `shared` also on the
     trainer's GPUs while it does not train. A server has the GPUs of its `layout`; `tuning` alters
-    values of its engine's file, such as `memory`, the share of a GPU that the engine takes."""
+    values of its engine's file, such as `memory`, the share of a GPU's memory for it."""
 
     engine: str = "vllm"
     tuning: dict[str, Any] = field(default_factory=dict)
@@ -89,10 +89,10 @@ class WeightTransfer(Checked):
     """How weights reach the servers, after each step of the trainer.
 
     "broadcast": weights are gathered on every rank of the trainer, and one rank sends them to all
-    servers. "buckets" is a broadcast in turn by all ranks; meanwhile each rank keeps its part of
-    the tensors in pinned memory of its host, which is allocated each time. "sharded":
-    each rank sends its shard to the servers that need it. "host": shards pass through the memory of
-    both hosts. "storage": weights are written to the cluster's `[storage]` and read from it, or at
+    servers. "buckets": all ranks broadcast in turn; meanwhile each rank keeps its part of the
+    tensors in pinned memory of its host, which is allocated anew each time. "sharded": each rank
+    sends its shard to the servers that need it. "host": shards pass through the memory of both
+    hosts. "storage": weights are written to the cluster's `[storage]` and read from it, or at
     `storage` B/s. `tensor` is the software's cost of each tensor (s): gathering, sending, renaming
     it for the other layout, loading. Each expert has tensors of its own, so this cost is most of
     the time of a mixture of experts; software that sends buckets has 0.
@@ -116,24 +116,25 @@ class Reinforcement(Checked):
 
     `staleness` (eta) bounds how many groups are begun: at version v, at most (v + 1 + eta +
     oversample) x prompts. Staleness 0 is on-policy, 1 is one step off, any other value is
-    asynchronous. Groups begun by `oversample` may turn out not to be needed. When the step is full,
-    they are dropped or kept, as `surplus` says. A share `filtered` of groups teaches nothing and is
-    replaced (dynamic sampling).
+    asynchronous. Groups begun because of `oversample` may not be needed. When the step is full,
+    these groups are dropped or kept, as `surplus` says. A share `filtered` of groups teaches
+    nothing and is replaced (dynamic sampling).
 
     `swap` says what happens to running answers when new weights arrive. "drain": the weights wait
     for the answers. "continue": the answers go on with the new weights, with their cache kept or
     `recompute`d. "restart": the answers begin anew.
 
     `old` and `reference` are forward passes over a step's answers, for log-probabilities under the
-    trainer's weights and under the weights of a reference. Rows of the trainer have at most `row`
-    tokens (0: the longest prompt and answer) and go to its ranks by `deal` (`training.Training`). A
-    single process may take answers from the servers and hand them to the ranks, padded to the
-    longest prompt and answer. It takes `collected` seconds for each token from the servers. Before
-    each pass and before the updates, it takes `controller` seconds for each token that it hands
-    out. `offload` names tensors that the trainer keeps on the host while servers use its GPUs.
-    `parked` tensors are on the host between updates, in memory that is pinned anew each time.
-    Figures are means of `steps` steps after the first `warmup` steps. Of each `sample` servers with
-    their prompts, one server is played, and each of its answers counts `sample` times.
+    trainer's weights and under the weights of a reference. The trainer packs answers into rows of
+    at most `row` tokens (0: the longest prompt and answer); `deal` divides them
+    (`training.Training`). A single process may take answers from the servers and hand them to the
+    ranks, padded to the longest prompt and answer. It takes `collected` seconds for each token from
+    the servers. Before each pass and before the updates, it takes `controller` seconds for each
+    token that it hands out. `offload` names tensors that the trainer keeps on the host while
+    servers use its GPUs. `parked` tensors are on the host between updates, in memory that is pinned
+    anew each time. Figures are means of `steps` steps after the first `warmup` steps. Of every
+    `sample` servers with their prompts, a single server is played, and each of its answers counts
+    `sample` times.
     """
 
     prompts: Count
@@ -247,13 +248,13 @@ class ReinforcementScenario(BaseScenario):
     def __post_init__(self) -> None:
         BaseScenario.__post_init__(self)
         if not self.model:
-            raise ValueError("no model is trained: name it")
+            raise ValueError("no model is named: set model")
         for key in ("checkpoints", "loader", "jitter"):
             if getattr(self, key) is not None:
                 raise ValueError(f"{key} beside [reinforcement] is not simulated; leave {key} out")
         answers = self.reinforcement.taken * self.reinforcement.answers
         if answers % self.plan.global_batch:
-            fault = f"the trainer takes {answers:,} answers at once, which are no multiple of"
+            fault = f"the trainer takes {answers:,} answers at once, which is no multiple of"
             raise ValueError(f"{fault} plan.global_batch = {self.plan.global_batch:,}")
 
     def resized(self, gpus: int) -> "ReinforcementScenario":

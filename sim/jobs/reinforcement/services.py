@@ -1,4 +1,4 @@
-"""Services that answers wait for beside a server: tools, sandboxes, reward models."""
+"""Services outside the servers for which answers wait: tools, sandboxes, reward models."""
 
 from heapq import heappush, heapreplace
 
@@ -15,7 +15,7 @@ class Waiting:
 
     def __init__(self, cluster: LiveCluster, workers: int | None) -> None:
         self._cluster, self._workers = cluster, workers
-        self._free: list[float] = []  # a heap: when each worker that has served is free
+        self._free: list[float] = []  # a heap: when each worker that has served becomes free
 
     def serve(self, seconds: float) -> Event:
         """An event that fires when a worker has served for `seconds`."""
@@ -31,7 +31,7 @@ class Waiting:
 
 
 class Drawn:
-    """Returns values of a law one after the other; they are drawn in blocks."""
+    """Returns the values of a law one after the other, and draws them in blocks."""
 
     def __init__(self, law: Law, rng: np.random.Generator) -> None:
         self._law, self._rng = law, rng

@@ -1,4 +1,4 @@
-"""From a scenario with a `[reinforcement]` table to a trainer and servers on a machine."""
+"""How does a scenario with a `[reinforcement]` table become a trainer and servers?"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -37,13 +37,13 @@ from sim.variability.laws import generator
 
 KEEP_SPANS = 50_000
 _ANSWERS = 1024  # the fewest answers of a step that a sample of the servers writes
-_OF_ANSWER = 1.2e-4  # s of one core: its events on a server and in the loop
+_OF_ANSWER = 1.2e-4  # s of one core to play an answer on its server and in the loop
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReinforcementSetup(WithoutProgram):
-    """A trainer and servers on the GPUs of a cluster, checked. The trainer has the first GPUs,
-    servers with GPUs of their own the next, a reward model the last."""
+    """A trainer and servers on the GPUs of a cluster, checked. The first GPUs are the trainer's.
+    GPUs of separate servers follow, then GPUs of a reward model."""
 
     kind: ClassVar[str] = "sim.jobs.reinforcement.kind"
 
@@ -96,13 +96,13 @@ class ReinforcementSetup(WithoutProgram):
         return tuple(tuple(range(gpu, gpu + each)) for gpu in first)
 
     def slowdown(self, server: int) -> float:
-        """How many times as long the steps of a server take because of its slowest GPU."""
+        """The factor by which a server's slowest GPU lengthens the server's steps."""
         slow = self._trained.machine.slowdown
         return max(slow.get(gpu, 1.0) for gpu in self.places[server])
 
     @property
     def sampled(self) -> "ReinforcementSetup":
-        """The setup that plays as few servers as still have `_ANSWERS` answers a step."""
+        """The setup that plays the fewest servers that write at least `_ANSWERS` answers a step."""
         plan, parts = self.plan, self._divided.values()
         whole = gcd(*parts) if self._even else 1
         most = max(plan.prompts * plan.answers // _ANSWERS, 1)
@@ -143,7 +143,7 @@ class ReinforcementSetup(WithoutProgram):
 
     @cached_property
     def held(self) -> dict[str, dict[str, float]]:
-        """Bytes by part of the fullest GPU of each pool at its peak."""
+        """For each pool: the bytes by part on its fullest GPU at the peak."""
         speed, training = self.speed, self.training
         served = {
             "weights": speed.weights,
@@ -174,7 +174,7 @@ class ReinforcementSetup(WithoutProgram):
         for name, parts in self.held.items():
             if (total := sum(parts.values())) > room:
                 gib = 2.0**30
-                return f"{name}: {total / gib:.1f} GiB of {room / gib:.1f} GiB"
+                return f"{name}: needs {total / gib:.1f} GiB, but has {room / gib:.1f} GiB"
         return ""
 
     def loop(self) -> Loop:
@@ -228,7 +228,7 @@ class ReinforcementSetup(WithoutProgram):
 
 
 def tensors(model: Model) -> int:
-    """The number of tensors of a checkpoint: the matrices of all blocks, each expert by itself."""
+    """The number of tensors of a checkpoint: the matrices of all blocks and of each expert."""
     run = whole(model, 1)
     return sum(
         often * sum(1 for group in one.parameters for _ in one.shapes(group))
@@ -339,10 +339,10 @@ def _check_sample(setup: ReinforcementSetup, where: str) -> None:
     for name, number in setup._divided.items():
         if number % sample:
             fault = f"sample = {sample} does not divide {name} = {number}"
-            raise InputError(where, fault, "set sample = 1, or a divisor of all of them")
+            raise InputError(where, fault, "set sample = 1, or a divisor of all these numbers")
     if sample > 1 and not setup._even:
         fault = f"sample = {sample}, but slow GPUs make some servers slower than others"
-        raise InputError(where, fault, "set sample = 1, which plays each of them")
+        raise InputError(where, fault, "set sample = 1, which plays each server")
 
 
 def _check_places(setup: ReinforcementSetup, where: str) -> None:
@@ -353,22 +353,22 @@ def _check_places(setup: ReinforcementSetup, where: str) -> None:
     pools |= {"gpus of the trainer": len(setup.trainer)} if plan.servers.shared else {}
     for name, gpus in pools.items():
         if gpus % each:
-            fault = f"{gpus} {name} are no multiple of a server's {each}"
-            raise InputError(f"{where}.servers", fault, "change its layout, or the GPUs")
+            fault = f"{name} = {gpus} is no multiple of a server's {each} GPUs"
+            raise InputError(f"{where}.servers", fault, "change the servers' layout, or the GPUs")
     _check_sample(setup, where)
     if plan.reward.gpus % plan.reward.layout.gpus:
-        fault = f"{plan.reward.gpus} GPUs are no multiple of its layout's {plan.reward.layout.gpus}"
+        fault = f"{plan.reward.gpus} GPUs are no multiple of the layout's {plan.reward.layout.gpus}"
         raise InputError(f"{where}.reward", fault, "change gpus")
     kept = {"offload": plan.offload if setup.shared else (), "parked": plan.parked}
     for key, names in kept.items():
         if names and setup.machine.topology.host is None:
-            fault = f"{key}, but {setup.machine.topology.name} does not say what its hosts carry"
+            fault = f"{key} needs hosts, which {setup.machine.topology.name} does not describe"
             raise InputError(where, fault, f"set {key} = [], or describe [host]")
     storage = setup.machine.topology.storage
     remote = storage is not None and storage.remote
     if plan.weights.way == "storage" and plan.weights.storage is None and not remote:
         fault = f"{setup.machine.topology.name} has no storage that all nodes reach"
-        raise InputError(f"{where}.weights", fault, 'storage = "20 GB/s", or describe [storage]')
+        raise InputError(f"{where}.weights", fault, 'set storage = "20 GB/s" or add [storage]')
     if plan.weights.way in ("host", "buckets") and setup.machine.topology.host is None:
-        fault = f"{setup.machine.topology.name} does not say what its hosts carry"
-        raise InputError(f"{where}.weights", fault, "take another way, or describe [host]")
+        fault = f"{setup.machine.topology.name} does not describe its hosts"
+        raise InputError(f"{where}.weights", fault, "set another way, or describe [host]")

@@ -1,8 +1,8 @@
 """Seconds of the training side: updates, and forward passes for log-probabilities.
 
-Both are the ordinary simulation of the plan. A row holds several answers, packed one after the
-other, and a query sees only the keys of its own answer. Answers of lengths l cost as much as equal
-answers of sum(l^2)/sum(l) tokens, which have as many tokens and as many pairs of positions. A
+Both come from the ordinary simulation of the plan. A row holds several answers, packed one after
+the other, and a query sees only the keys of its own answer. Answers of lengths l cost as much as
+equal answers of sum(l^2)/sum(l) tokens: in all, both have the same tokens and pairs of positions. A
 forward pass is the program of a step with the forward actions of its schedule alone.
 """
 
@@ -93,14 +93,14 @@ def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
 class Training:
     """A plan on its GPUs, for batches of answers.
 
-    `row` is the most tokens of a row, `typical` the tokens of the answers of an update; a rank
+    A row has at most `row` tokens. `typical` has the tokens of each answer of an update. A rank
     computes `plan.microbatch` rows at once. Raises `InputError` for a plan that does not fit.
 
-    `deal` says how answers come to ranks. With "rows" they are packed in rows, and all ranks have
+    `deal` says how answers come to ranks. With "rows" they are packed into rows, and all ranks have
     equally many rows (padded to equal length in pipelines, as in NeMo RL). With "answers",
-    `balanced` divides the answers taken at once into parts, one for each GPU. A rank takes the
+    `balanced` divides the answers taken at once into parts, a part for each GPU. A rank takes the
     parts of its GPUs, and divides them among updates in their order (as in verl,
-    trainer.balance_batch). In each update, ranks wait for the rank with most tokens. With `alone`
+    trainer.balance_batch). In each update, ranks wait for the rank with most tokens. With `alone`,
     transfers do not share links, which is a quicker estimate.
     """
 
@@ -217,7 +217,7 @@ class Training:
         divided = plan.size("cp") * plan.size("ulysses")
         pieces = max(1, round(tokens / self.answer))
         shape, microbatch = {"seq": _multiple(tokens, 2 * plan.tp * divided)}, plan.microbatch
-        if pieces > 1 and divided > 1:  # play sequences: rows of several answers are not divided
+        if pieces > 1 and divided > 1:  # play sequences: a row of several answers cannot be divided
             shape = {"seq": _multiple(tokens // pieces, 2 * plan.tp * divided)}
             microbatch *= pieces
         elif pieces > 1:

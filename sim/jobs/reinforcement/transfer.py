@@ -1,4 +1,4 @@
-"""Weights on their way to the servers, and the trainer's tensors to the host and back.
+"""How do weights get to the servers, and the trainer's tensors to the host and back?
 
 All transfers are flows on the links of the cluster; each way of `WeightTransfer` is a method that
 says which bytes cross which links.
@@ -36,8 +36,8 @@ class Sides:
 
 def copies(job: Job) -> int:
     """The number of groups of the trainer's ranks that each hold all weights between steps. It is
-    the number of ranks divided by the largest degree by which tensors, experts or ZeRO-3 divide
-    weights."""
+    the number of ranks divided by the largest degree by which tensor parallelism, expert
+    parallelism or ZeRO-3 divides weights."""
     plan = job.plan
     ranks = plan.degree(("tp", "cp", "dp", "dp_replicate"))
     divided = max(plan.tp, plan.ep * plan.etp)
@@ -47,8 +47,8 @@ def copies(job: Job) -> int:
 
 def stored(topology: Topology, way: str, gpus: Iterable[int]) -> float:
     """The rate (B/s) at which the nodes of some GPUs together write to the cluster's storage ("up")
-    or read from it. It is the rate of their stores or of the links to the stores, whichever is
-    lower."""
+    or read from it ("down"). It is the rate of their stores or of the links to the stores,
+    whichever is lower."""
     nodes, storage = {topology.node_of(gpu) for gpu in gpus}, topology.storage
     assert storage is not None, "checked with the scenario"
     stores = {storage.place_of(node) for node in nodes}
@@ -77,7 +77,7 @@ class Transfer:
     tensors: int
 
     def run(self) -> Process:
-        """Send the weights; ends when all servers have them."""
+        """Send the weights; the process ends when all servers have them."""
         yield from _WAYS[self.table.way](self)
         if self.table.tensor:
             yield self.cluster.sleep(self.table.tensor * self.tensors)
@@ -105,7 +105,8 @@ class Transfer:
         yield from self._spread()
 
     def _spread(self) -> Process:
-        """Send all tensors from one rank of the trainer to each GPU of servers beyond its GPUs."""
+        """Send all tensors from a rank of the trainer to each server GPU that is not the
+        trainer's."""
         own = frozenset(self.sides.trainer)
         others = [gpu for server in self.sides.servers for gpu in server if gpu not in own]
         if not others:
@@ -174,7 +175,7 @@ def moved(cluster: LiveCluster, gpus: Sequence[int], each: float, way: str) -> P
 
 
 def parked(cluster: LiveCluster, gpus: Sequence[int], each: float) -> Process:
-    """Move `each` bytes of every GPU to memory of its host that is newly pinned."""
+    """Move `each` bytes of every GPU to newly pinned memory of its host."""
     if each:
         yield from moved(cluster, gpus, each, "down")
         yield cluster.sleep(each / PINNED)

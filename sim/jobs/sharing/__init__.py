@@ -1,8 +1,8 @@
 """How do workers that do not wait for one another train?
 
 Each way to share updates is a process on `engine.live_cluster` that reads like its paper's
-algorithm (`methods/`). Nothing else needs this folder: without it, scenarios with a `[sharing]`
-table are unknown.
+algorithm (`methods/`). No other folder needs this folder. Without it, `sim` cannot run scenarios
+with a `[sharing]` table.
 """
 
 from pathlib import Path

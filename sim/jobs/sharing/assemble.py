@@ -1,4 +1,4 @@
-"""From workers at the end of their training to the outcome of the run."""
+"""How does a run of workers become its outcome?"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -34,14 +34,14 @@ _SHARES: tuple[str, ...] = (
 _BUSIEST = 16
 _ROUNDING = 1e-12
 _NEWS = 1.05  # a run may end with at most this many times the samples asked for, without a warning
-_MUCH = 0.1  # a difference in workers' shares of time in communication that causes a warning
+_MUCH = 0.1  # a larger difference in workers' shares of communication time causes a warning
 _UNSTABLE = 0.5  # training is unstable if its loss rises again by this share of its whole fall
 
 
 def outcome(
     setup: SharingSetup, pool: WorkerPool, healthy: WorkerPool | None, *, wall_seconds: float
 ) -> Outcome:
-    """Read the outcome off `pool` after its run. `healthy` is a run without anything slow, or None
+    """Return the outcome of `pool` after its run. `healthy` is a run without anything slow, or None
     if the run itself had nothing slow."""
     cluster, record, end = pool.cluster, pool.record, pool.end
     weights = np.asarray(pool.shared.weights if pool.shared else pool.average())
@@ -120,7 +120,7 @@ def _measured(
 
 
 def inputs_of(setup: SharingSetup) -> Inputs:
-    """The inputs of a setup that its answer names."""
+    """The inputs of a setup, for its answer."""
     topology = setup.machine.topology
     return Inputs(
         model=setup.model,
@@ -195,7 +195,7 @@ def _too_small(held: Iterable[Holder]) -> Iterator[str]:
     for memory in held:
         if not memory.fits:
             has, needs = human_bytes(memory.room), human_bytes(memory.total)
-            yield f"{memory.name} needs {needs} and has {has}: it would not run"
+            yield f"{memory.name} needs {needs}, but has {has}: it would not run"
 
 
 def _far_servers(
@@ -217,10 +217,10 @@ def _far_servers(
 
 
 def _unstable(curve: Sequence[CurvePoint]) -> Iterator[str]:
-    """Warn of a loss that rises by more than half of its whole fall, unless it ends diverged."""
+    """Warn if the loss rises by more than half of its whole fall, unless training diverges."""
     if curve and isfinite(curve[-1].loss) and (back := setback(curve)) > _UNSTABLE:
         yield (
-            f"training is unstable: the loss rises by {back:.2g} times as much as it falls in all; "
+            f"training is unstable: the loss rises again by {back:.2g} times its whole fall; "
             "a lower sharing.learning.rate may help"
         )
 

@@ -1,4 +1,4 @@
-"""The mean over all workers, by collectives: for methods that average synchronously."""
+"""Collectives that average over all workers, for methods that average synchronously."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from sim.jobs.sharing.workload import TimedLayer
 
 
 class Averaging:
-    """Averages over the network, as the collective library and the compression do it.
+    """Averages over the network, as the collective library and the compression compute them.
 
     Some compressions compress a sum again, and so lose a further part of it. With error feedback,
     the rank that made the sum keeps this part for the next sum (the "server error" of Tang et al.
@@ -69,10 +69,10 @@ def count_update(
     *,
     equal: bool = True,
 ) -> None:
-    """Count an update that all workers make together, from `steps` steps of each, only once.
+    """Count an update that all workers make together just once, after `steps` steps of each.
 
-    The record takes the loss on this worker's weights if all weights are then `equal`, otherwise on
-    their mean when all workers have made the update."""
+    The record takes the loss on this worker's weights if all workers then have `equal` weights.
+    Otherwise it takes the loss on the mean weights, after all workers have made the update."""
     worker.version += 1
     if worker.version > pool.version:
         pool.version = worker.version

@@ -8,8 +8,8 @@ from sim.engine.live_cluster import Event, LiveCluster, Process
 
 
 class Exchange(Event):
-    """An event that a worker waits for. The worker waits for other workers from `reached`, when its
-    own bytes have arrived, to `complete`. The rest of the time, bytes move.
+    """An event for which a worker waits. From `reached`, when its own bytes have arrived, to
+    `complete`, the worker waits for other workers. The rest of the time, bytes move.
 
     A collective is complete when all members have joined it, a message when it has been sent.
     """
@@ -30,7 +30,8 @@ class Barrier:
     values)`.
 
     Rounds run one after the other, as collectives on one stream do. A host takes `launch` seconds
-    to launch a round, while earlier rounds still run. Rounds no longer wait for a member that left.
+    to launch a round, while earlier rounds still run. Rounds no longer wait for a member that has
+    left.
     """
 
     def __init__(self, cluster: LiveCluster, members: Iterable[int], act: Action) -> None:

@@ -46,12 +46,12 @@ def torus(n: int) -> Neighbours:
 
 
 def _rows(n: int) -> int:
-    """The rows of the most square grid of n workers: 1 where n is prime."""
+    """The rows of the most square grid of n workers; 1 if n is prime."""
     return next(size for size in range(isqrt(n), 0, -1) if n % size == 0)
 
 
 def exponential(n: int) -> Neighbours:
-    """Each worker with the workers 1, 2, 4 ... places away, both ways (Assran et al. 2019)."""
+    """Neighbours are the workers 1, 2, 4 ... places away, both ways (Assran et al. 2019)."""
     hops = exponential_hops(n)
     return tuple(
         tuple(sorted({(i + sign * hop) % n for hop in hops for sign in (1, -1)} - {i}))
@@ -80,7 +80,7 @@ NAMED: dict[str, Callable[[int], Neighbours]] = {
 def graph(kind: str | Edges, n: int, *, where: str = "graph") -> Neighbours:
     """The neighbours of each of n workers, from a name (of `NAMED`) or a list of edges.
 
-    Raises `InputError` where an edge leads nowhere, the graph is not connected, or a torus has a
+    Raises `InputError` if an edge leads nowhere, the graph is not connected, or a torus has a
     single row.
     """
     if kind == "torus" and n > _SQUARE and _rows(n) == 1:
@@ -102,7 +102,7 @@ def graph(kind: str | Edges, n: int, *, where: str = "graph") -> Neighbours:
 
 def mean_square_degree(kind: str | Edges, n: int) -> float:
     """The mean over workers of the squared number of neighbours. The complete graph has too many
-    edges to be built for it; its mean follows from n alone.
+    edges to be built; its mean follows from n alone.
 
     >>> mean_square_degree("complete", 5), mean_square_degree([[0, 1], [1, 2]], 3)
     (16.0, 2.0)
@@ -117,7 +117,7 @@ def mean_square_degree(kind: str | Edges, n: int) -> float:
 
 
 def check_connected(neighbours: Neighbours, where: str) -> None:
-    """Raise `InputError` that names a worker to which no path leads from worker 0."""
+    """Raise `InputError` if no path leads from worker 0 to some other worker."""
     reached, frontier = {0}, [0]
     while frontier:
         new = [j for j in neighbours[frontier.pop()] if j not in reached]
@@ -125,7 +125,7 @@ def check_connected(neighbours: Neighbours, where: str) -> None:
         frontier += new
     if lost := sorted(set(range(len(neighbours))) - reached):
         fault = f"the graph is not connected: no path leads from worker 0 to worker {lost[0]}"
-        raise InputError(where, fault, "add an edge to it")
+        raise InputError(where, fault, "add an edge to this worker")
 
 
 def mixing(neighbours: Neighbours) -> tuple[dict[int, float], ...]:

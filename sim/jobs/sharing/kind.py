@@ -2,7 +2,7 @@
 
 `loading` turns the scenario into a machine, its workers and the work of each worker's step. `run`
 lets the workers train by the method. If anything is slow, they train once more with nothing slow.
-`assemble` reads the outcome off the runs.
+`assemble` makes the outcome of the runs.
 """
 
 import time
@@ -47,11 +47,11 @@ def set_up(
 def answer(setup: SharingSetup, *, engine: Engine = "auto", unfold: bool = False) -> Outcome:
     """The outcome of a setup. If anything is slow, a second run with nothing slow shows its cost.
     Raises `InputError` for choices that only a synchronous step has."""
-    why = "workers that share updates are played on the clock, every one by itself"
+    why = "workers that share updates are played on the clock, each worker by itself"
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
     module = type(setup.plan).__module__
-    # The outcome names divergence.
+    # The outcome reports divergence, so numpy need not warn.
     with blaming(module), np.errstate(over="ignore", invalid="ignore"):
         pool = run(setup)
         healthy = None
@@ -100,5 +100,5 @@ def seeded(scenario: SharingScenario, number: int) -> SharingScenario:
 def sharing_of(scenario: BaseScenario) -> SharingScenario:
     """Return the scenario if it is of this kind. Raises `InputError` otherwise."""
     if not isinstance(scenario, SharingScenario):
-        raise InputError(scenario.name, "has no [sharing] table", "name one that has")
+        raise InputError(scenario.name, "has no [sharing] table", "name a scenario with this table")
     return scenario

@@ -136,7 +136,7 @@ def test_a_peak_before_the_step_is_said_to_be_none_of_the_step() -> None:
     assert answer.fullest.when == "before the recorded step, at train.py:3"
     assert (answer.fullest.allocated, answer.fullest.in_step) == (9 * GIB, 3 * GIB)
     said = "memory is fullest before the recorded step, at train.py:3: 9.00 GiB allocated; the step"
-    assert answer.result.warnings[0] == f"{said} itself has at most 3.00 GiB"
+    assert answer.result.warnings[0] == f"{said} itself allocates at most 3.00 GiB"
 
 
 def test_the_command_explains_a_recording(tmp_path: Path) -> None:

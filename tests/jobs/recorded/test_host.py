@@ -87,12 +87,12 @@ def test_kernels_of_a_graph_are_launched_together_whatever_operators_take(named:
 
 def test_a_result_says_once_which_share_was_measured(named: str) -> None:
     events = [Event(kind="kernel", operator=MM)] * 3 + [Event(kind="kernel", operator=GELU)]
-    said = [text for text in played(named, *events).warnings if "host's times" in text]
+    said = [text for text in played(named, *events).warnings if "host times" in text]
     assert said == [
-        f"profile {named} (torch 2.13.0) has the host's times of 75% of launches; "
-        "the rest are from the stack (gelu)"
+        f"profile {named} (torch 2.13.0) has measured host times for 75% of launches; "
+        "the stack times the others (gelu)"
     ]
-    assert not [text for text in played("", *events).warnings if "host's times" in text]
+    assert not [text for text in played("", *events).warnings if "host times" in text]
 
 
 def test_a_table_is_read_as_it_was_written(named: str) -> None:

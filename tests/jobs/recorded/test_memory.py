@@ -58,7 +58,7 @@ def test_a_script_that_does_not_fit_is_told_where_and_what_would_help() -> None:
     assert not result.fits
     assert list(result.remedies) == ["PYTORCH_ALLOC_CONF = expandable_segments:True"]
     (said, *lines) = result.warnings
-    assert "out of memory at train.py:9: 45.0 GiB wanted, 4.00 GiB allocated" in said
+    assert "out of memory at train.py:9: it asks for 45.0 GiB, but 4.00 GiB are allocated" in said
     assert lines[0] == "45.0 GiB of the peak come from train.py:9"
     assert "does not fit" in str(result)
     assert "with PYTORCH_ALLOC_CONF = expandable_segments:True, it fits" in str(result)

@@ -285,7 +285,7 @@ def test_a_reward_is_waited_for_behind_the_last_answer() -> None:
         ({"answers": 3}, "no multiple"),
         ({"row": 100}, "row >="),
         ({"answer": {"mean": 600, "sigma": 0.5, "cap": 512}}, "above the cap"),
-        ({"reward": {"model": "llama3.2-1b"}}, "gpus of its own"),
+        ({"reward": {"model": "llama3.2-1b"}}, "GPUs of its own"),
         ({"answer": {"mean": 200, "sigma": 60, "cap": 512}}, "sigma = 60"),
         ({"answer": {"law": "mixture", "parts": [], "cap": 512}}, "at least one"),
         ({"sample": 3}, "does not divide prompts = 8"),

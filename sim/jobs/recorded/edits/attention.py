@@ -1,4 +1,4 @@
-"""An edit that replaces attention written by hand with fused attention, without scores in memory.
+"""An edit that replaces attention written by hand with fused attention, which stores no scores.
 
 By hand, a batched product makes the scores. Several kernels scale, mask and normalise the scores,
 and a second product multiplies the scores by the values. A backward pass has two products before
@@ -20,7 +20,7 @@ from sim.jobs.recorded.recording import Event, Operator, Recording, Tensor
 from sim.jobs.recorded.setup import Recorded
 from sim.model.kernels import MemoryBound
 
-_SIDES = {"_softmax": 1, "_softmax_backward_data": 2}  # products before it; as many follow
+_SIDES = {"_softmax": 1, "_softmax_backward_data": 2}  # products before the kernel, and after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class _ByHand:
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """Yield the edit that fuses all attention by hand whose mask depends on positions only."""
+    """Yield the edit that fuses all hand-written attention whose mask depends on positions only."""
     lines, size, masked = defaultdict[str, float](float), 0.0, False
     count = {2: 0, 4: 0}  # by products: 2 in a forward pass, 4 in a backward pass
     for recording, _ in setup.stages:
@@ -54,7 +54,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
             masked |= one.masked
     if not all(count.values()):
         return
-    causal, taken = (", is_causal=True", "; a mask is taken to be causal") if masked else ("", "")
+    causal, taken = (", is_causal=True", "; a mask is assumed to be causal") if masked else ("", "")
     scores = f"scores of {size / 2**20:,.0f} MiB are written and read"
     yield Edit(
         change=f"call F.scaled_dot_product_attention(q, k, v{causal})",
@@ -83,7 +83,7 @@ def fused(recording: Recording, axes: Axes) -> Recording:
             if scores is not None:
                 dropped |= {own.number for own in taken.get(event, ()) if own.bytes >= scores}
     scores_of = {(row.bytes, row.line) for row in recording.memory if row.block in dropped}
-    dropped |= {  # scores of the steps before, which the caching allocator would keep
+    dropped |= {  # scores of earlier steps, which the caching allocator would keep
         row.block
         for row in recording.memory
         if row.event < 0 and row.bytes > 0 and (row.bytes, row.line) in scores_of
@@ -121,7 +121,7 @@ def _found(
     row: Sequence[int], operators: Sequence[Operator], products: Sequence[int], softmax: int
 ) -> _ByHand | None:
     """The attention of these `products` around a `softmax`, all given as places in the row; None if
-    other kernels are between them, or a mask that depends on more than positions."""
+    other kernels lie between them, or if a mask depends on more than positions."""
     given = operators[softmax].inputs
     scores = given[0].shape if given else ()
     fused = _operator([operators[place] for place in products], scores)
@@ -146,7 +146,7 @@ def _found(
             inner.append(row[place])
             masked |= plane in sizes
             if not sizes <= {size, plane, 1}:
-                return None  # it depends on samples or heads, so it is no mask of positions
+                return None  # a tensor that depends on samples or heads is no mask of positions
         elif within and max(sizes, default=0) != plane and not sizes <= moved:
             return None
     flags = {"is_causal": masked and scores[-1] == scores[-2]}
@@ -156,7 +156,8 @@ def _found(
 
 def _operator(products: Sequence[Operator], scores: Sequence[int]) -> Operator | None:
     """The fused operator that replaces batched `products` around a softmax of `scores` (...,
-    queries, keys); None for other products. Heads are assumed to be narrower than sequences."""
+    queries, keys); None for other products. The width of a head is assumed to be below the length
+    of a sequence."""
     backward = len(products) == 4
     if len(scores) < 3 or any(short_name(one) != "bmm" or not one.outputs for one in products):
         return None
@@ -165,7 +166,8 @@ def _operator(products: Sequence[Operator], scores: Sequence[int]) -> Operator |
     into = [one for one in first if prod(one.outputs[0].shape) == size]
     if not into or not all(any(prod(t.shape) == size for t in one.inputs) for one in last):
         return None
-    inner = into[0].inputs[0].shape[-1]  # the depth of q k^T; in a backward pass of gradient x v^T
+    # The depth of queries times keys; in a backward pass, of the gradient times the values.
+    inner = into[0].inputs[0].shape[-1]
     outer = min(last[0].outputs[0].shape[-2:])
     head, value = (outer, inner) if backward else (inner, outer)
     batch = tuple(scores[:-2]) if len(scores) == 4 else (1, prod(scores[:-2]))

@@ -3,7 +3,7 @@
 A recording has shapes, but no symbols for the batch. A dimension grows with the batch if its size
 is the number of samples, or of samples times tokens. It must be the first dimension of its tensor,
 or a dimension of a product. Operators of the optimizer keep their sizes, and so do tensors with the
-shape of a parameter. If a width of the model equals such a number, too, shapes are ambiguous. A
+shape of a parameter. If a width of the model equals one of these numbers, shapes are ambiguous. A
 recording with more than a few ambiguous bytes is refused.
 """
 
@@ -48,7 +48,8 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """`samples` of a microbatch, dimensions that count them (`rows`), and shapes of parameters."""
+    """The `samples` of a microbatch, sizes of dimensions that grow with them (`rows`), and shapes
+    of `parameters`."""
 
     samples: int
     rows: frozenset[int]
@@ -56,7 +57,7 @@ class Batch:
 
 
 def batch_of(recording: Recording, axes: Axes) -> Batch:
-    """The numbers in a recording that grow with its batch. Raises `InputError` if the shapes of its
+    """The sizes in a recording that grow with its batch. Raises `InputError` if the shapes of its
     tensors do not show the batch."""
     samples, tokens = _sizes(recording)
     if not samples:
@@ -109,8 +110,8 @@ def _event(event: Event, axes: Axes, new: Mapping[int, int], times: float) -> Ev
 
 
 def _sizes(recording: Recording) -> tuple[int, int]:
-    """The samples of a microbatch and the tokens of a sample. They are read off the shapes of
-    embeddings' indices, otherwise of convolutions, of copies from the host or of losses."""
+    """The samples of a microbatch and the tokens of a sample. The shapes of an embedding's indices
+    show them; without embeddings, convolutions, copies from the host or losses."""
     looked_up = Counter[tuple[int, ...]]()
     copied = Counter[tuple[int, ...]]()
     for _, event, operator in kernel_events(recording):
@@ -153,7 +154,8 @@ def _parameters(recording: Recording) -> set[tuple[int, ...]]:
 
 
 def _check(recording: Recording, batch: Batch) -> None:
-    """Raise `InputError` if many bytes have a shape that a parameter or an activation may have."""
+    """Raise `InputError` if many bytes have a shape that could belong to a parameter or to an
+    activation."""
     total = ambiguous = 0.0
     for _, event, operator in kernel_events(recording):
         if event.phase == "optimizer" or isinstance(kernel_of(operator), Gemm | Attention):
@@ -202,8 +204,8 @@ def _grown(operator: Operator, batch: Batch, times: float) -> Operator:
 
 
 def _product(operator: Operator, kernel: Gemm, batch: Batch, times: float) -> Operator:
-    """A product with more samples. Its rows grow in a forward pass and for the gradient of its
-    input; its depth grows for the gradient of its weights. Its FLOPs grow equally in all cases."""
+    """A product with more samples. Its rows grow if it makes a result or the gradient of its input;
+    its depth grows if it makes the gradient of its weights. Its FLOPs grow equally."""
     *rest, x, y = operator.inputs if "add" in short_name(operator) else (None, *operator.inputs[:2])
     scales = operator.inputs[2:] if "add" not in short_name(operator) else ()
     (m, k), n = x.shape[-2:], y.shape[-1]  # type: ignore[union-attr]
@@ -248,9 +250,9 @@ def _first(tensor: Tensor, times: float) -> Tensor:
 
 
 def _memory(before: Recording, after: Recording, times: float) -> Iterator[Allocation]:
-    """Yield the memory with larger blocks. A block as large as a result of its event grows as that
-    result does. Other blocks grow as the fastest-growing result of their event. Blocks from before
-    the recorded step grow as blocks of equal size in the step."""
+    """Yield the memory with larger blocks. A block as large as a result of its event grows like
+    that result. Other blocks grow like the fastest-growing result of their event. Blocks from
+    before the recorded step grow like blocks of equal size in the step."""
     sizes: dict[int, dict[int, float]] = {}
     for number, (event, then) in enumerate(zip(before.events, after.events, strict=True)):
         if event.kind == "kernel":
@@ -271,7 +273,7 @@ def _memory(before: Recording, after: Recording, times: float) -> Iterator[Alloc
 
 
 def _factor(row: Allocation, known: Mapping[int, float]) -> float:
-    """The factor by which a block grows; `known` has the factors of results by their bytes."""
+    """The factor by which a block grows; `known` maps a result's bytes to its factor."""
     if row.bytes <= 0 or row.part not in _HELD:
         return 1.0
     usual = 1.0 if row.event < 0 else max(known.values(), default=1.0)

@@ -17,10 +17,10 @@ Time = Callable[[Kernel], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """A `change` of the script `at` a line ("": unknown). `why` names the problem that it solves.
-    `line` is the line that becomes cheaper ("": several lines). `made` returns the changed
-    recording, given a recording and its axes. A step then trains on `samples` times as many
-    samples."""
+    """A `change` of the script `at` a line ("": unknown). `why` names the problem that the change
+    solves. `line` is the line that becomes cheaper ("": several lines). `made` takes a recording
+    and its axes, and returns the changed recording. `samples` is the factor by which the samples of
+    a step grow."""
 
     change: str
     why: str
@@ -40,7 +40,7 @@ def rewritten(
 ) -> Recording:
     """The recording with some events replaced. `new` maps the number of an event to the events that
     take its place; an empty sequence drops the event. `operators` are appended to the recording's
-    own. Blocks are allocated and freed before the same events as they were; `dropped_blocks` are
+    own. Blocks keep the events before which they are allocated and freed; `dropped_blocks` are
     never allocated. Nothing waits for dropped collectives. If a dropped kernel waited for a kept
     collective, the next kernel of its stream waits instead."""
     rows_of_events = [new.get(n, (event,)) for n, event in enumerate(recording.events)]

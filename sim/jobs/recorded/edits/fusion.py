@@ -1,7 +1,7 @@
 """Edits that fuse neighbouring memory-bound kernels into one kernel, as a compiler does.
 
 A chain is a sequence of element-wise kernels, and of reductions along the last dimension, over
-tensors of one size. The fused kernel reads the tensors that no kernel of the chain makes, and
+tensors of equal size. The fused kernel reads the tensors that no kernel of the chain makes, and
 writes the tensors that are used after the chain. Other results of the chain are never in memory.
 Inductor does more: it also recomputes tensors that a backward pass would otherwise read, and fuses
 reductions along other dimensions.
@@ -35,11 +35,11 @@ _ALONE = (
     *("_foreach", "_fused", "_amp", "nonzero", "cumsum", "multinomial", "upsample", "random"),
 )
 _LINES = 3  # the most lines that are fused alone
-_LEAST = 0.005  # the least share of the device's seconds of such a line
+_LEAST = 0.005  # such a line takes at least this share of the device's seconds
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """Yield the fusion of all chains, and of the chains of each of the longest lines alone."""
+    """Yield an edit that fuses all chains, and an edit for each line whose chains take longest."""
     kernels, saved = Counter[str](), defaultdict[str, float](float)
     total, forward = 0.0, set[str]()
     for recording, _ in setup.stages:
@@ -54,17 +54,17 @@ def edits(setup: Recorded) -> Iterator[Edit]:
         return
     yield Edit(
         change="compile the model: model = torch.compile(model)",
-        why=f"it saves {kernels.total():,} kernels a step that read what a neighbour has just "
-        "written; inductor saves more, as it recomputes tensors that a backward pass would read",
+        why=f"it saves {kernels.total():,} kernels a step that read a result of the kernel before "
+        "them; inductor saves more, as it recomputes tensors that a backward pass would read",
         line=most(saved),
         at=place_of(setup, "wrapper", "optimizer"),
         made=partial(fused, line=""),
     )
     for line in sorted(saved, key=lambda line: -saved[line])[:_LINES]:
-        if line in forward and saved[line] > _LEAST * total:  # other lines start backward passes
+        if line in forward and saved[line] > _LEAST * total:  # others only start backward passes
             yield Edit(
                 change="compile this function alone (@torch.compile), or call a fused operator",
-                why=f"{kernels[line]:,} of its kernels read what a neighbour has just written",
+                why=f"{kernels[line]:,} of its kernels read a result of the kernel before them",
                 line=line,
                 at=line,
                 made=partial(fused, line=line),
@@ -130,7 +130,7 @@ def _loop(operator: Operator) -> int:
         return 0
     if operator.name.startswith("inductor.") or any(part in name for part in _ALONE):
         return 0
-    if name.endswith("_"):  # in-place sums and buckets of gradients; compilers do not see them
+    if name.endswith("_"):  # compilers do not see in-place sums and buckets of gradients
         return 0
     if name == "_to_copy" and not operator.inputs:  # a copy from the host
         return 0

@@ -1,4 +1,5 @@
-"""An edit to CUDA graphs: the host launches the kernels of a graph at once, not one by one."""
+"""An edit that makes CUDA graphs: the host launches the kernels of a graph at once, not one by
+one."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 
 def graphed(recording: Recording, axes: Axes) -> Recording:
-    """The recording in which consecutive kernels of a phase are a graph. Collectives, messages and
+    """The recording in which consecutive kernels of a phase form a graph. Collectives, messages and
     waits of the host end a graph."""
     numbers = iter(range(1 + max(e.graph for e in recording.events), 1 << 30))
     new: dict[int, tuple[Event]] = {}

@@ -22,7 +22,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
     if lines:
         yield Edit(
             change="make the optimizer with fused=True (Adam and AdamW of torch.optim)",
-            why=f"its update is {count:,} kernels, each of which reads and writes states anew",
+            why=f"its update takes {count:,} kernels, each of which reads and writes states again",
             line=sorted(lines)[0],
             at=place_of(setup, "optimizer"),
             made=fused,
@@ -30,7 +30,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 
 def fused(recording: Recording, axes: Axes) -> Recording:
-    """The recording with a single update kernel for each type of parameters."""
+    """The recording with a single update kernel for each data type of parameters."""
     numbers = _kernels(recording)
     if not numbers:
         return recording
@@ -59,7 +59,7 @@ def _lines(recording: Recording) -> set[str]:
 
 
 def _kernels(recording: Recording) -> list[int]:
-    """The optimizer's kernels (numbers of events) of the lines at which it updates parameters."""
+    """The event numbers of the optimizer's kernels at lines that update parameters."""
     lines = _lines(recording)
     return [
         number
@@ -69,7 +69,7 @@ def _kernels(recording: Recording) -> list[int]:
 
 
 def _parameters(recording: Recording, numbers: Sequence[int]) -> dict[str, list[Tensor]]:
-    """The parameters that are updated, by type."""
+    """The parameters that are updated, by data type."""
     found: defaultdict[str, list[Tensor]] = defaultdict(list)
     for number in numbers:
         operator = recording.operators[recording.events[number].operator]
@@ -82,7 +82,7 @@ def _parameters(recording: Recording, numbers: Sequence[int]) -> dict[str, list[
 
 def _update(parameters: Sequence[Tensor]) -> Operator:
     """Torch's fused AdamW, as it is recorded. Its operands are parameters, gradients, two moments
-    and steps. It writes all operands but the steps (gradients, because it may scale them)."""
+    and steps. It writes all operands but the steps; gradients, because it may scale them."""
     size = sum(tensor.bytes for tensor in parameters)
     steps = (_STEP,) * len(parameters)
     return Operator(

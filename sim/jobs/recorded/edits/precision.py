@@ -23,8 +23,8 @@ _FP8 = "float8_e4m3fn"
 
 
 def edits(setup: Recorded) -> Iterator[Edit]:
-    """Yield products of fp32 in tf32 and in bf16, and products of bf16 in fp8, if the device has
-    these precisions."""
+    """Yield edits that run products of fp32 in tf32 or bf16, and products of bf16 in fp8, if the
+    device has these precisions."""
     known = setup.machine.topology.device.peak.known
     if "tf32" in known and (line := _longest(setup, _is_fp32)):
         yield Edit(
@@ -64,9 +64,9 @@ def in_tf32(recording: Recording, axes: Axes) -> Recording:
 
 
 def in_bf16(recording: Recording, axes: Axes) -> Recording:
-    """The recording in which products and attention of fp32 read and write bf16. In a forward pass
-    operands of products are cast, in a backward pass results. Memory is left unchanged, though
-    torch would need less."""
+    """The recording in which products and attention of fp32 read and write bf16. A forward pass
+    casts the operands of its products, a backward pass casts the results. Memory is left unchanged,
+    though torch would need less."""
     return _cast(recording, _is_single, lambda t: replace(t, dtype="bfloat16", width=2), passes=1)
 
 
@@ -83,7 +83,7 @@ def _cast(
     passes: int,
 ) -> Recording:
     """The recording in which the `chosen` operators have the operands that `narrow` makes. A cast
-    reads its tensor `passes` times; with one pass, results are narrow, too."""
+    reads its tensor `passes` times; if `passes` is 1, results are narrow, too."""
     operators: list[Operator] = []
     numbers: dict[tuple[int, bool], tuple[list[int], int]] = {}
     new: dict[int, tuple[Event, ...]] = {}
@@ -122,7 +122,7 @@ def _copy(wide: Tensor, narrow: Tensor, passes: int) -> Operator:
 
 
 def _narrowed(operator: Operator, narrow: Callable[[Tensor], Tensor], passes: int) -> Operator:
-    """The operator on narrow operands; with one pass (bf16) its results are narrow, too."""
+    """The operator on narrow operands; if `passes` is 1 (bf16), its results are narrow, too."""
     outputs = operator.outputs if passes > 1 else tuple(map(_single(narrow), operator.outputs))
     flags = {key: value for key, value in operator.flags.items() if key != "tf32"}
     return replace(
@@ -135,7 +135,7 @@ def _narrowed(operator: Operator, narrow: Callable[[Tensor], Tensor], passes: in
 
 
 def _single(narrow: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Apply `narrow` to tensors of floats with two or more dimensions; others stay as they are."""
+    """Apply `narrow` to tensors of floats with two or more dimensions, and to no others."""
 
     def changed(tensor: Tensor) -> Tensor:
         return narrow(tensor) if len(tensor.shape) > 1 and tensor.dtype in _FLOATS else tensor

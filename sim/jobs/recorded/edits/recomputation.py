@@ -41,7 +41,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 
 def kept(recording: Recording, axes: Axes, share: float) -> Recording:
-    """The recording without this share of its recomputed stretches, whose tensors are kept."""
+    """The recording with the tensors of a share of its recomputed stretches kept instead."""
     stretches = list(_stretches(recording))
     # The first stretches belong to the last layers; other stretches would save as much.
     chosen = stretches[: round(share * len(stretches))]
@@ -75,7 +75,7 @@ def _stretches(recording: Recording) -> Iterator[list[int]]:
 
 
 def _turn(recording: Recording, number: int) -> int:
-    """The number of the first event of the uninterrupted backward passes that hold an event."""
+    """The number of the first event in the unbroken row of backward events up to an event."""
     while number and recording.events[number - 1].phase == "backward":
         number -= 1
     return number

@@ -1,4 +1,4 @@
-"""Edits of the number, the sizes and the precision of transfers of gradients and weights."""
+"""Edits that make transfers of gradients and weights fewer, larger or narrower."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from sim.jobs.recorded.recording import (
 )
 from sim.jobs.recorded.setup import Recorded
 
-_LARGE, _CLOSE = 1 << 20, 0.05
+_LARGE, _CLOSE = 1 << 20, 0.05  # bytes of a large reduction; relative tolerance of sizes
 _BUCKETS = (2, 4)  # factors by which buckets grow
 _SUMS = ("all_reduce", "reduce_scatter")
 _WIDE, _NARROW = 4.0, 2.0  # bytes of an element of a gradient: fp32, bf16
@@ -60,7 +60,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
         for times in _BUCKETS:
             yield of_wrapper(
                 change=f"DDP(..., bucket_cap_mb={_TORCH_BUCKET * times}), or {times} times yours",
-                why="larger buckets wait less for the network",
+                why="fewer, larger buckets lose less time to latency",
                 made=partial(with_buckets, times=times),
             )
         if _copies(recording, axes):
@@ -134,8 +134,8 @@ def _summed(recording: Recording, place: int) -> Operator:
 
 
 def with_buckets(recording: Recording, axes: Axes, times: int) -> Recording:
-    """The recording in which up to `times` neighbouring reductions of a microbatch are joined, in
-    the place of the last reduction."""
+    """The recording in which up to `times` neighbouring reductions of a microbatch are joined into
+    one, in the place of the last of them."""
     of = _microbatches(recording)
     new: dict[int, tuple[Event, ...]] = {}
     row: list[int] = []
@@ -153,9 +153,9 @@ def with_buckets(recording: Recording, axes: Axes, times: int) -> Recording:
 
 
 def without_copies(recording: Recording, axes: Axes) -> Recording:
-    """The recording in which gradients are views of their buckets. No kernel copies gradients out.
-    The block in which a gradient is computed is freed after its copy into the bucket. A gradient
-    that is in its bucket already is divided in place, which moves as many bytes as a copy."""
+    """The recording in which gradients are views of their buckets. No kernel copies them back. The
+    block in which a gradient is computed is freed after its copy into the bucket. A gradient that
+    is in its bucket already is divided in place, which moves as many bytes as a copy."""
     of = _microbatches(recording)
     last = {of[n]: n for n in data_calls(recording, axes, "all_reduce")}
     copies = _copies(recording, axes)
@@ -248,7 +248,7 @@ def _hooked(size: float) -> tuple[Operator, Operator, Operator]:
 
 def _fills(recording: Recording, number: int) -> Operator | None:
     """The operator that has last put a gradient into the bucket that an all-reduce of DDP sums;
-    None if there is none."""
+    None if no such operator is near."""
     own = recording.events[number]
     for place, operator in _near(recording, number) if own.name == "all_reduce" else ():
         if recording.events[place].line == own.line and short_name(operator) in _FILLING:
@@ -274,7 +274,7 @@ def kept_gathered(recording: Recording, axes: Axes) -> Recording:
 
 
 def _microbatches(recording: Recording) -> list[int]:
-    """The microbatch of each event; outside of passes, of the event before it."""
+    """The microbatch of each event; outside of passes, the microbatch of the event before."""
     found, now = [], 0
     for action in passes_of(recording):
         now = now if action is None else action.microbatch
@@ -322,8 +322,8 @@ def _bucket_kernels(recording: Recording, axes: Axes) -> list[int]:
 
 
 def _wide(recording: Recording, number: int) -> bool:
-    """Whether a large reduction is of fp32. This is seen from the operator that filled DDP's
-    bucket, otherwise from a kernel just before the reduction that writes as many bytes."""
+    """Whether a reduction is large and of fp32. The operator that filled DDP's bucket shows the
+    precision; otherwise a kernel just before the reduction does, if it writes as many bytes."""
     size = recording.events[number].bytes
     if (fills := _fills(recording, number)) is not None:
         wide = any(tensor.width > _NARROW for tensor in fills.outputs or fills.inputs)

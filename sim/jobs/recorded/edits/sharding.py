@@ -28,7 +28,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
         yield Edit(
             change=f'fully_shard(..., mesh=init_device_mesh("cuda", ({ranks // size}, {size}), '
             'mesh_dim_names=("replicate", "shard")))',
-            why="weights are gathered over the network; within a node they are gathered over links",
+            why="weights are gathered over the network; shards within a node need only its links",
             line=line_of(recording, recording.events[calls[0]]),
             at=place_of(setup, "wrapper"),
             made=partial(sharded, size=size),
@@ -46,7 +46,7 @@ def shard_calls(recording: Recording, axes: Axes) -> list[int]:
 def sharded(recording: Recording, axes: Axes, size: int) -> Recording:
     """The recording with states sharded among `size` neighbours along the data-parallel axis. Each
     rank then sums its shard of the gradients with the ranks that hold the same shard elsewhere.
-    Raises `InputError`."""
+    Raises `InputError` if nothing is sharded, or if `size` does not divide the ranks."""
     calls = shard_calls(recording, axes)
     ranks, stride = axes.mesh.get(DATA_AXIS, 1), axes.strides.get(DATA_AXIS, 1)
     if not calls:
@@ -54,7 +54,7 @@ def sharded(recording: Recording, axes: Axes, size: int) -> Recording:
         raise InputError(recording.script, fault, "capture it with fully_shard")
     if ranks % size:
         fault = f"{ranks} ranks are no multiple of {size}"
-        raise InputError(recording.script, fault, "shard among a divisor of them")
+        raise InputError(recording.script, fault, f"shard among a divisor of {ranks}")
     place = recording.rank // stride % ranks
     inner = Group(first=recording.rank - place % size * stride, axes=((stride, size),))
     outer = Group(

@@ -1,4 +1,4 @@
-"""Edits that remove waits of the host for the device, during which it launches nothing ahead."""
+"""Edits that remove the host's waits for the device. A waiting host launches nothing ahead."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

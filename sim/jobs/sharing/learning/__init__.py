@@ -1,4 +1,4 @@
-"""What do workers learn that share updates late?
+"""What do workers learn if they share updates late?
 
 Small tasks compute each gradient on the weights that a worker holds at the simulated moment. This
 folder can be deleted when theory predicts the loss.

@@ -50,7 +50,7 @@ class Deferred(NDArrayOperatorsMixin):
             self.batch.take()
         return np.array(self.value, dtype=dtype) if copy else np.asarray(self.value, dtype=dtype)
 
-    def __pow__(self, exponent: float) -> Any:  # an array's own power, which squares where it can
+    def __pow__(self, exponent: float) -> Any:  # an array's own power, which squares if it can
         if self.value is not None:
             return self.value**exponent
         return Deferred(self.batch, self.size, operator.pow, (self, exponent))
@@ -79,7 +79,7 @@ class Deferred(NDArrayOperatorsMixin):
                     found += reader._evaluated()
 
     def _evaluated(self) -> list[tuple["Deferred", Vector]]:
-        """This vector with its value, whose inputs are all known. A `Gradient` yields nothing here:
+        """This vector and its value, computed from known inputs. A `Gradient` yields nothing here:
         it joins its batch instead."""
         return [(self, self._function(*map(_array, self._inputs)))]
 

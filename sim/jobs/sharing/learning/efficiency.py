@@ -43,7 +43,7 @@ class Efficiency:
             value = getattr(self, key)
             if not 0.0 < value < inf:
                 fault = f"{key} = {value:g} is no number of samples"
-                raise InputError("sharing.efficiency", fault, "give a positive one, e.g. 1e6")
+                raise InputError("sharing.efficiency", fault, "give a positive number, e.g. 1e6")
 
     @property
     def least_steps(self) -> float:
@@ -75,7 +75,7 @@ class NoiseScale:
 
     @property
     def batch(self) -> float:
-        """tr(Sigma) / |G|^2, in samples; infinite where no signal is seen."""
+        """tr(Sigma) / |G|^2, in samples; infinite if there is no signal."""
         return max(self.noise, 0.0) / self.signal if self.signal > 0.0 else inf
 
 
@@ -84,8 +84,9 @@ def noise_scale(
 ) -> NoiseScale:
     """The mean signal and noise at the weights `places`, from gradients of batches.
 
-    A draw has the gradients g_i of n = `workers` batches of B samples (small batches) and their
-    mean (a large batch). As in the paper's appendix, both estimates are averaged before division:
+    A draw has the gradients g_i of n = `workers` batches of B = `batch` samples (small batches) and
+    their mean g_mean (a large batch). As in the paper's appendix, both estimates are averaged
+    before division:
 
         |G|^2 = (n B |g_mean|^2 - B mean |g_i|^2) / (n B - B)
         tr(Sigma) = (mean |g_i|^2 - |g_mean|^2) / (1 / B - 1 / (n B))

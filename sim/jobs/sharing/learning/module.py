@@ -24,9 +24,9 @@ class Module:
 
     `loss(outputs, targets)` returns a scalar tensor. A batch is a choice of rows of the tensors
     `inputs` and `targets`. The loss is reported on all rows, or on the pair of tensors `held_out`.
-    If targets are class numbers, the share of right answers is reported, too. Where data are
-    `unlike`, each of the `workers` draws mostly from its own part of the rows in `order`. Training
-    starts from the module's own parameters. Gradients of several workers are computed together
+    If targets are class numbers, the share of right answers is reported, too. If data are `unlike`,
+    each of the `workers` draws mostly from its own part of the rows in `order`. Training starts
+    from the module's own parameters. Gradients of several workers are computed together
     (`torch.func.vmap` over their weights and batches). Needs the extra `torch`.
 
     Raises `InputError` for layers that draw random numbers or keep running statistics in training
@@ -113,7 +113,7 @@ class Module:
         return found[: len(gradients)]
 
     def _split(self, weights: list[Vector]) -> dict[str, Any]:
-        """The parameters by name, each stacked with one version for each vector of weights."""
+        """The parameters by name; each parameter stacks a version for every vector of weights."""
         import torch
 
         like = self._like
@@ -156,7 +156,7 @@ def _refuse_chance(module: Any) -> None:
         counting = isinstance(part, counts) and part.track_running_stats
         drawing = isinstance(part, draws) and part.p > 0.0
         if part.training and (counting or drawing):
-            fault = f"{name or 'module'}: {type(part).__name__} draws or counts while it trains"
+            fault = f"{name or 'module'}: {type(part).__name__} draws numbers or keeps statistics"
             raise InputError("task", fault, "leave it out, or call its eval()")
 
 
@@ -264,7 +264,7 @@ def _task(net: Any, inputs: Any, targets: Any, held: Any, **options: Any) -> Mod
 
 
 def needed(package: str) -> Any:
-    """Import a package of the extra `learning`. Raises `InputError` where it is missing."""
+    """Import a package of the extra `learning`. Raises `InputError` if it is missing."""
     try:
         return import_module(package)
     except ImportError as error:

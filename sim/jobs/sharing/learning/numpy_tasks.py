@@ -2,7 +2,7 @@
 
 The quadratic has a known optimum. The classifiers learn data that this project makes itself: two
 Gaussian clouds (logistic regression) or points on two interleaved spirals (multilayer perceptron),
-drawn once from the seed. A worker draws its batches from all points. Where `unlike` is set, it
+drawn once from the seed. A worker draws its batches from all points. If `unlike` is set, the worker
 draws mostly from its own part of the points, which are sorted by label.
 """
 
@@ -17,11 +17,11 @@ from sim.jobs.sharing.learning.task import Rows, Vector, batch_generator, drawn_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quadratic:
-    """f(w) = 1/2 sum_i a_i (w_i - 1)^2, with a_i from 1/`condition` to 1; its optimum is 1.
+    """f(w) = 1/2 sum_i a_i (w_i - 1)^2, with a_i from 1/`condition` to 1; the optimum is w = 1.
 
-    A worker's gradient is a (w - 1 - `unlike` d_r) + `noise` N(0, 1) / sqrt(batch). The worker's
-    own offset d_r is drawn once from N(0, 1). Offsets are centred over all `workers`, so unequal
-    data do not move the optimum of the mean.
+    The gradient of worker r is a (w - 1 - `unlike` d_r) + `noise` N(0, 1) / sqrt(batch). The
+    worker's own offset d_r is drawn once from N(0, 1). Offsets are centred over all `workers`, so
+    unequal data do not move the optimum of the mean.
 
     >>> task = Quadratic(size=3, noise=0.0)
     >>> task.loss(np.ones(3)), task.gradient(np.ones(3), rank=0, step=0)
@@ -79,7 +79,7 @@ def spirals(count: int, generator: np.random.Generator) -> tuple[Vector, Vector]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classifier(ABC):
-    """Learns a score of points, whose sign tells the label (0 or 1); mean cross-entropy."""
+    """Learns a score whose sign gives a point's label (0 or 1), by mean cross-entropy."""
 
     samples: int = 2000
     batch: int = 32
@@ -105,7 +105,7 @@ class Classifier(ABC):
         """The scores of all points."""
 
     def _batch(self, rank: int, step: int) -> tuple[Vector, Vector]:
-        """A worker's batch. Where data are unlike, the worker's own part is a piece of the sorted
+        """A worker's batch. If data are unlike, the worker's own part is a piece of the sorted
         data."""
         chosen = drawn_rows(self._order, self, rank, step, self.batch)
         return self._points[chosen], self._labels[chosen]

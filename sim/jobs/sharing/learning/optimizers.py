@@ -32,7 +32,8 @@ class Optimizer:
       1983, in the form of Sutskever et al. 2013).
     - adagrad: s = s + g^2; w - r g / (sqrt(s) + eps) (Duchi et al. 2011).
     - rmsprop: s = decay s + (1 - decay) g^2; w - r g / (sqrt(s) + eps) (Tieleman, Hinton 2012).
-    - adam: both moments, corrected for their start at zero (Kingma and Ba 2015).
+    - adam: m = beta m + (1 - beta) g; s = decay s + (1 - decay) g^2; w - r m' / (sqrt(s') + eps),
+      where m' and s' are corrected for their start at zero (Kingma and Ba 2015).
     - lars: m = beta m + r trust |w| / (|g| + l |w|) (g + l w); w - m, layer by layer (You, Gitman
       and Ginsburg 2017, arXiv 1708.03888).
     - lamb: with u = Adam's direction + l w, w - r u |w| / |u|, layer by layer (You et al. 2020,

@@ -236,7 +236,7 @@ def test_a_file_that_makes_no_task_is_refused_in_one_line(text, complaint, tmp_p
 def test_layers_that_draw_or_count_are_refused_unless_they_do_not(kind, size):
     layer = getattr(torch.nn, kind)(size)
     net, data = torch.nn.Sequential(layer, torch.nn.Linear(3, 1)), torch.randn(8, 3)
-    with pytest.raises(InputError, match="draws or counts while it trains; leave it out"):
+    with pytest.raises(InputError, match="draws numbers or keeps statistics; leave it out"):
         Module(net, torch.nn.functional.mse_loss, data, data[:, :1])
     assert Module(net.eval(), torch.nn.functional.mse_loss, data, data[:, :1]).start.size >= 4
 
