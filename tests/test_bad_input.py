@@ -377,7 +377,7 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
         ("network.nics=16", "count all NICs of a GPU as one NIC with their total bandwidth"),
         ("tp=4", "unknown key 'tp'; did you mean 'plan.tp'?"),
         ("device.lanes=0", "lanes = 0 must be positive"),
-        ("device.gemm.full.bf16=0", "a share of the peak of 0.0 is outside"),
+        ("device.gemm.full.bf16=0", "a share of 0.0 of the peak is outside"),
         ("node.reduces=true", "reduces = true, but ampere has no NVLink SHARP"),
         ("topology.backend=xla", "xla backend needs chips in a torus, which this cluster lacks"),
         (

@@ -42,7 +42,7 @@ class Peaks:
         return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
 
 
-# Leakage of a chip that has run for hours, relative to its first second. Leakage grows by about 1 %
+# Leakage of a chip that has run for hours, divided by its leakage at first. It grows by about 1 %
 # a kelvin (assumed). H100 and B200 sustain 3 to 5 % less in training than in benchmarks
 # (docs/kernels.md).
 WARM = 1.35
@@ -59,11 +59,11 @@ class PowerDraw:
     `products` in addition at the full clock. `spread` is the standard deviation of the clocks that
     boards of one model hold under one power limit, as a share of their mean.
 
-    Source of `spread`: two sweeps of NVIDIA's aiconfigurator over the same long products, each
-    dealt to all GPUs of a node, differ by 1.3 % (A100), 2.8 % (H100 and H200) and 1.6 % (B200 and
-    B300) from product to product. A board of one sweep is thus at most 1.3, 1.9 and 1.1 % off the
-    mean; 1.3 % is the median of these bounds (`python -m benchmarks.boards`, docs/kernels.md).
-    Boards of different nodes, V100s, L40S and AMD's boards are not measured.
+    Source of `spread`: two sweeps of NVIDIA's aiconfigurator time the same long products, which all
+    GPUs of a node share out. The times of a product differ by 1.3 % (A100), 2.8 % (H100 and H200)
+    and 1.6 % (B200 and B300). A board of one sweep is thus at most 1.3, 1.9
+    and 1.1 % off the mean; 1.3 % is the median of these bounds (`python -m benchmarks.boards`,
+    docs/kernels.md). Boards of different nodes, V100s, L40S and AMD's boards are not measured.
     """
 
     static: Watts
@@ -98,9 +98,9 @@ class Device(metaclass=Named):
     beside a tensor-parallel collective, whose CTAs occupy SMs and memory bandwidth. `beside` is the
     share of its ports' bandwidth that a collective keeps while kernels run beside it.
     `link_bandwidth` is the rate of all links, each way. `draw` lowers the clock of products until
-    `power` is met; without `draw`, the clock is full. `boards` is the number of devices that wait
-    for one another: products run as on the slowest of them. `host` is a factor on launch times, for
-    the processor that is sold with the device. `profile` names measured times in
+    the board draws `power`; without `draw`, the clock is full. `boards` is the number of devices
+    that wait for one another: products run as on the slowest of them. `host` is a factor on launch
+    times, for the processor that is sold with the device. `profile` names measured times in
     `topologies/profiles`, which are preferred.
     """
 
@@ -194,11 +194,11 @@ class Device(metaclass=Named):
         return self.held_clock(precision) * self.peak_rate(precision)
 
     def drawn(self, *, multiplying: float, streaming: float, seconds: float) -> float:
-        """Mean watts over `seconds`: the board multiplies for `multiplying`, streams for
-        `streaming`.
+        """Mean power (W) over `seconds`, in which the board multiplies for `multiplying` and
+        streams for `streaming` seconds.
 
         static + products x clock^3 x multiplying / seconds + memory x streaming / seconds, where
-        memory is `OF_A_BYTE` x bandwidth; all of `power` where `draw` is unknown.
+        memory is `OF_A_BYTE` x bandwidth. Without `draw`, the answer is `power`.
 
         >>> h100 = load("h100-80gb-sxm")
         >>> [round(h100.drawn(multiplying=s, streaming=0, seconds=1)) for s in (0, 1)]

@@ -1,12 +1,12 @@
-"""The packaged device that a name and a memory stand for."""
+"""The packaged device that best fits a name and a memory size."""
 
 from sim.config import catalog
 from sim.hardware.device import load
 
 
 def nearest(name: str, memory: float) -> str | None:
-    """The device file whose first word is in the driver's `name`, or None. Of several files, those
-    whose last word is also there come first, then SXM boards, then the nearest `memory` (bytes).
+    """The device file whose first word is in the driver's `name`, or None. Of several files, one
+    whose last word is also there comes first, then an SXM board, then the nearest `memory` (bytes).
 
     >>> nearest("NVIDIA A100-SXM4-80GB", 84.9e9), nearest("NVIDIA H100 80GB HBM3", 85.0e9)
     ('a100-80gb-sxm', 'h100-80gb-sxm')

@@ -69,22 +69,22 @@ def capabilities_of(name: str, *, where: str) -> Capabilities:
 class Allocator:
     """The memory of a software stack beside the tensors that autograd keeps.
 
-    `half_gradients`: gradients in the weights' precision stay beside their fp32 buffer: always
+    With `half_gradients`, gradients in the weights' precision stay beside their fp32 buffer: always
     under data parallelism (torch DDP's buckets), otherwise until the backward pass has ended.
-    `gather_buffers`: the number of persistent buffers, each as large as the input of a layer, into
-    which tensor-parallel ranks gather. `gather_copies`: ZeRO-1 gathers the updated weights through
-    flat copies. `keeps_outputs`: a stage's output lives until its backward pass.
-    `run_ahead`: how many kernel launches the host can be ahead of the device (CUDA's queue holds
-    1024). Tensors that a communication stream reads are freed when the device has read them (torch
-    `record_stream`), so the tensors of all queued collectives are alive at once; 0 where
-    communication does not record streams. `lazy_state`: the optimizer's first step creates its
-    moments in blocks that activations left; the second step must reserve blocks for activations.
-    `flat_step`: the optimizer's step copies all gradients into flat buffers, in the weights'
+    Tensor-parallel ranks gather into `gather_buffers` persistent buffers, each as large as the
+    input of a layer. With `gather_copies`, ZeRO-1 gathers the updated weights through flat copies.
+    With `keeps_outputs`, a stage's output lives until its backward pass. The host can be
+    `run_ahead` kernel launches ahead of the device (CUDA's queue holds 1024). Tensors that a
+    communication stream reads are freed when the device has read them (torch `record_stream`), so
+    the tensors of all queued collectives are alive at once; `run_ahead` is 0 where communication
+    does not record streams. With `lazy_state`, the optimizer's first step creates its moments in
+    blocks that activations left; the second step must reserve blocks for activations. With
+    `flat_step`, the optimizer's step copies all gradients into flat buffers, in the weights'
     precision, and its share of the gradients into fp32. No block that activations left is as large,
-    and torch never joins blocks of different requests, so it reserves further blocks.
-    `reports`: whether the software prints the peak of its tensors or of torch's `reserved` memory.
-    `workspace`: bytes of cuBLAS's workspaces for both the forward and the backward thread (torch:
-    32 MiB each on Hopper).
+    and torch never joins blocks of different requests, so it reserves further blocks. The software
+    `reports` the peak of its tensors or of torch's reserved memory. The `workspace` is the bytes of
+    cuBLAS's workspaces for the forward and the backward thread together (torch: 32 MiB each on
+    Hopper).
     """
 
     half_gradients: bool = False
@@ -141,7 +141,7 @@ class Script:
 # The recipes of NVIDIA's own runs of TransformerEngine (Megatron-Bridge, scripts/performance).
 _RECIPES = {"fp8": "current-scaling", "fp4": "nvfp4"}
 
-# For gradients in fp32 (True) or in the type of the weights: the replacement of each buffer.
+# The buffer that replaces a buffer, for gradients in fp32 (True) or in the weights' type.
 _BUFFERS: Mapping[bool, Mapping[Gradients, Gradients]] = {
     True: {"fused-buffer": "fused", "buffer": "fp32-buffer"},
     False: {"fused": "fused-buffer", "fp32-buffer": "buffer"},
@@ -181,7 +181,7 @@ class Stack(metaclass=Named):
     stage that the software runs in a pipeline.
 
     Experts: `dispatcher` is how tokens reach experts unless a plan says otherwise. `overlap_shared`
-    says that shared experts run beside a flat dispatcher, where no other pass does.
+    says that shared experts run beside a flat dispatcher if no other pass does.
 
     Data parallelism: `overlap_gradients` says whether gradients are reduced beside the last
     backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), and
@@ -209,7 +209,8 @@ class Stack(metaclass=Named):
     norm is clipped; with `post_validation`, stages whose backward passes are split do not wait for
     the norm (Qi et al. 2023, arXiv 2401.10241, section 4). `optimizer_launch` is the host's seconds
     per launch of the optimizer. With `reads_overflow`, the host looks for overflows in fp16
-    gradients by tensor. `master_weights` says whether half-precision weights have an fp32 copy.
+    gradients tensor by tensor. `master_weights` says whether half-precision weights have an fp32
+    copy.
 
     `recipes` names the recipe (`sim.model.precision`) of a precision, or the stack's own version of
     a recipe; `precisions` names another stack that runs a precision. `checkpointing` is the meaning
@@ -308,7 +309,7 @@ class Stack(metaclass=Named):
 
         found = recipes.load(name, changes, where=where)
         if found.precision != precision:
-            fault = f"recipe {name!r} is {found.precision}, precision = {precision!r}"
+            fault = f"recipe {name!r} is for {found.precision}, not for {precision}"
             raise InputError(where, fault, f"set precision = {found.precision!r}")
         return found
 
@@ -354,7 +355,7 @@ class Stack(metaclass=Named):
         return replace(self, fp32_reduction=in_fp32, fusion=fusion)
 
     def weight_bytes(self, precision: Precision) -> int:
-        """Bytes of a working weight, and of an activation; bf16's in low-precision recipes."""
+        """Bytes of a working weight, and of an activation (bf16 in recipes of 8 or 4 bits)."""
         return weight_width(precision)
 
     def reduced_bytes(self, precision: Precision) -> int:

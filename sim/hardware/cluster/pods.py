@@ -25,8 +25,8 @@ HOP = 1.0e-6
 
 @dataclass(frozen=True, kw_only=True)
 class SwitchedNetwork(ClusterNetwork):
-    """Nodes that reach switches through `nics` NICs each, shared evenly by their slots unless
-    `nic_of_slot` says otherwise."""
+    """Nodes that reach switches through `nics` NICs each. The slots of a node share them evenly,
+    unless `nic_of_slot` gives the NIC of each slot."""
 
     nics: int = field()
     nic_of_slot: tuple[int, ...] = ()
@@ -82,14 +82,14 @@ class SwitchedNetwork(ClusterNetwork):
 
 @dataclass(frozen=True, kw_only=True)
 class PodNetwork(SwitchedNetwork):
-    """Pods of `nodes_per_pod` nodes, whose uplinks carry 1/`oversubscription` of their NICs'
-    bandwidth. With an oversubscription of 1, uplinks never limit anything.
+    """Pods of `nodes_per_pod` nodes. A pod's uplinks carry 1/`oversubscription` of the bandwidth of
+    its NICs. With an oversubscription of 1, uplinks never limit anything.
 
     Switches have `radix` ports, half of them upwards (0: unknown, then a pod is one leaf). Every
     switch beyond the first adds `hop_latency`, by default `HOPS` of the kind of network.
 
     With `routing = "adaptive"` all uplinks of a switch are one link: packets take any of them.
-    Otherwise each uplink of a leaf switch is a cable as fast as a NIC, and leads to another spine.
+    Otherwise each uplink of a leaf switch is a cable as fast as a NIC, and leads to its own spine.
     A connection takes one uplink, chosen by its target (`static`, D-mod-K of Zahavi 2012), or by a
     hash of its ends with the `seed` (`ecmp`). Two NICs have `paths` connections
     (NCCL_IB_QPS_PER_CONNECTION), each with a hash of its own. The cables (leaf, uplink) in `down`
@@ -125,7 +125,7 @@ class PodNetwork(SwitchedNetwork):
         for leaf, _ in self.down:
             if not 0 <= leaf < self.leaves(nodes):
                 there = self.leaves(nodes)
-                raise ValueError(f"down: leaf {leaf}: there are {there}; name 0 to {there - 1}")
+                raise ValueError(f"down: there is no leaf {leaf}; name leaves 0 to {there - 1}")
 
     def odd(self, nodes: int, slots: int) -> Iterator[str]:
         yield from super().odd(nodes, slots)
@@ -168,7 +168,7 @@ class PodNetwork(SwitchedNetwork):
         return 1
 
     def leaf_of(self, node: int, nic: int) -> int:
-        """The leaf switch of a NIC; with rails, each NIC of a node has another leaf switch."""
+        """The leaf switch of a NIC; with rails, the NICs of a node have different leaf switches."""
         return node // self.leaf * self.nics + nic if self.rails else node // self.leaf
 
     def leaves(self, nodes: int) -> int:

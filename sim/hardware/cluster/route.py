@@ -71,7 +71,7 @@ Neighbours = Callable[[int], Iterable[int]]
 
 
 def shortest_path(source: int, target: int, neighbours: Neighbours) -> tuple[int, ...]:
-    """A path by breadth-first search, smallest-numbered neighbour first; () where none leads."""
+    """A path by breadth-first search, smallest-numbered neighbour first; () if there is none."""
     came_from = {source: source}
     frontier = deque([source])
     while frontier and target not in came_from:

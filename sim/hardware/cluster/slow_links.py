@@ -38,7 +38,7 @@ def shared(topology: Topology, link: str, rate: float) -> Topology:
     parts = topology.parse_link(link)
     for part in parts:
         if rate >= (capacity := topology.capacity(part)):
-            fault = f"{human_rate(rate)} of traffic on a link that carries {human_rate(capacity)}"
+            fault = f"{human_rate(rate)} of traffic leaves nothing of its {human_rate(capacity)}"
             raise InputError(f"link {link!r}", fault, "state less traffic")
         topology = slowed(topology, part, capacity / (capacity - rate))
     return topology

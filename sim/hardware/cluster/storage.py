@@ -1,7 +1,7 @@
 """The store of data sets and checkpoints.
 
-A store is a pair of links (written, read) and a link of operations a second. Loaders and
-checkpoints are traffic on the links of their paths, and share these links as other traffic does.
+A store is a link for writes, a link for reads, and a link that limits operations a second. Loaders
+and checkpoints are traffic on the links of their paths, and share them as other traffic does.
 """
 
 from typing import Annotated, Literal

@@ -76,13 +76,13 @@ class Topology(Placement):
         return *self._odd_rates(), *found
 
     def _odd_rates(self) -> Iterator[str]:
-        """The rates of links that do not suit the parts at their ends."""
+        """Yield the rates of links that do not suit the parts at their ends."""
         node, network, own = self.node, self.network, self.device.link_bandwidth
         if own and node and not node.network_through_ports and not own / 4 <= node.bandwidth <= own:
             there = f"all links of {self.device.name} carry {_rate(own)} each way"
             yield f"node.bandwidth is {_rate(node.bandwidth)}; {there}"
         if network and self.nodes > 1 and (pcie := self.nic_bandwidth) < network.bandwidth:
-            there = f"over PCIe, which carries {_rate(pcie)}; set host.generation to the NIC's"
+            there = f"over PCIe, which carries {_rate(pcie)}; set host.generation as the NIC has it"
             yield f"messages reach a NIC of {_rate(network.bandwidth)} {there}"
 
     def with_gpus(self, gpus: int, each: int | None = None) -> "Topology":
@@ -119,7 +119,7 @@ class Topology(Placement):
         return replace(self, built=max(self.size, gpus))
 
     def changed(self, **changes: Any) -> "Topology":
-        """The same cluster with other values of some fields. Raises `InputError`."""
+        """The same cluster with other values of some fields. It raises `InputError`."""
         try:
             return replace(self, **changes)
         except InputError:
@@ -159,7 +159,7 @@ class Topology(Placement):
         """B/s of payload that a link carries: bandwidth x efficiency, less where degraded.
         `sim.hardware.cluster.host.UNITS` lists the kinds of links with another unit."""
         factor = _factors(self.degraded).get(link, 1.0) if self.degraded else 1.0
-        if link[0] == "workers":  # all processes of a loader as one, no part of the machine
+        if link[0] == "workers":  # a loader's processes count as one, on no part
             return 1.0
         if link[0] == "cores" and self.host:  # each device's process has a core of its own
             return max(self.host.cores - self.gpus_per_node, 0) / factor
@@ -173,7 +173,7 @@ class Topology(Placement):
     @property
     def nic_bandwidth(self) -> float:
         """Line rate (B/s) of messages at a NIC: with `gpudirect`, at most the payload rate of the
-        device's PCIe link over the network's efficiency."""
+        device's PCIe link, divided by the network's efficiency."""
         network, host = self.network, self.host
         if network is None or host is None or not host.gpudirect:
             return network.bandwidth if network else 0.0
@@ -236,7 +236,7 @@ def load(
     """The cluster that a name in `topologies` (or a path) stands for.
 
     `overrides` change values of the file before it is validated, by dotted path.
-    Raises `InputError`.
+    Raises `InputError` for a wrong file.
 
     >>> load("dgx-a100-hdr", {"network.bandwidth": "100 Gb/s"}).bandwidth(("nic-up", 0, 0))
     12500000000.0
@@ -247,7 +247,7 @@ def load(
         rates = {key: value for key, value in given.items() if is_rate(file, key)}
         rest = {key: value for key, value in given.items() if key not in rates}
         topology = altered(_loaded(name, rest, where), rates, f"topology {name}")
-    except InputError:  # the file with all of its changes gives the error that names the mistake
+    except InputError:  # the file with all of its changes raises the error that names the mistake
         topology = _loaded(name, given, where)
     return _without_other_prices(topology, name, given, where)
 
@@ -269,7 +269,7 @@ def _without_other_prices(
         stated, own = _loaded(str(path), {}, where), topology.network
         if part == "hour" and stated.device.name != topology.device.name:
             if any("price" in catalog.read(own) for own in files[: files.index(path)]):
-                fault = f"is missing: {path.stem}'s rent is of {stated.device.name}"
+                fault = f"is missing: {path.stem} has the rent of {stated.device.name}"
                 raise InputError(f"topology {name}, price.hour", fault, "give it in [price]")
             return replace(topology, price=None)
         if any(getattr(stated.network, key, None) != getattr(own, key, None) for key in keys):
@@ -290,7 +290,7 @@ def _loaded(name: str, overrides: Mapping[str, Any], where: str) -> Topology:
     of_cluster = {k: v for k, v in overrides.items() if k not in of_device}
     place = catalog.place(path, changed=bool(of_cluster))
     if of_cluster.get("device", data.get("device")) != data.get("device"):
-        data.pop("price", None)  # the price in the file is another device's
+        data.pop("price", None)  # the price in the file is that of another device
     if "price.hour" in of_cluster:  # the file's source is for another price
         of_cluster = {"price.source": "", "price.date": "", **of_cluster}
     for key, value in of_cluster.items():
@@ -330,7 +330,7 @@ def _device(name: str, overrides: Mapping[str, Any], where: str) -> Device:
 
 def _check_same(measured: str, name: str, profile: str) -> None:
     if Path(measured).stem != name:
-        fault = f"is of {measured}, but the cluster has {name}"
+        fault = f"was measured on {measured}, but the cluster has {name}"
         raise InputError(
             f"profile {profile}", fault, "calibrate that device, or change the cluster"
         )

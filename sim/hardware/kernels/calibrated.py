@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 class Field:
     """A smooth field through measured values; far from all measured points it is zero.
 
-    `points` [n, features], `values` [n].
+    `values` [n] were measured at `points` [n, features].
     """
 
     points: Floats
@@ -93,7 +93,7 @@ def likeliest(points: Floats, values: Floats) -> Smoothness:
     )
 
 
-APART = 2.0  # octaves added to the distance of kernels of another variant or direction
+APART = 2.0  # octaves added to the distance of kernels that differ in variant or direction
 NEAR = 1.5  # a size outside the measured range by at most this factor counts as inside
 
 Modelled = Callable[[Kernel], float]
@@ -116,7 +116,7 @@ class ProfiledTime(NamedTuple):
 
 
 class Calibrated:
-    """Kernel times of one device by its profile; `modelled` gives times by its (fitted) rates."""
+    """Kernel times from a device's profile; `modelled` gives times from its (fitted) rates."""
 
     def __init__(self, profile: Profile, modelled: Modelled, generation: str = "") -> None:
         """`generation` names the fused attention that runs; by default each kernel's name does, as

@@ -6,7 +6,7 @@ They are in a CSV beside a profile (its key `operators`), with one operator and 
 
 `operator` is torch's name ("mm"; "view" stands for all views). `phase` is forward (with autograd's
 recording), backward (with the node of autograd's engine) or optimizer. `seconds` is the host's time
-for a call, for any number of kernels; `each` is the time that every tensor adds in operators on
+for a call with all of its kernels; `each` is the time that every tensor adds in operators on
 lists (fused optimizers). `spread` is the interquartile range over the median, and `calls` is the
 number of timed calls. The profile's provenance names the machine and the version of torch.
 """

@@ -10,7 +10,7 @@ from sim.hardware.device import Device
 from sim.hardware.kernels.rates import ROWS, AttentionRates, norm
 from sim.model.kernels import Attention, Precision
 
-_COMPILED = 32  # head sizes are compiled in steps of it
+_COMPILED = 32  # kernels are compiled for head sizes that it divides
 
 
 def in_precision(rates: AttentionRates, precision: Precision) -> AttentionRates:
@@ -26,8 +26,8 @@ def in_precision(rates: AttentionRates, precision: Precision) -> AttentionRates:
 def multiplied(rates: AttentionRates, kernel: Attention) -> float:
     """FLOPs that a kernel performs on whole tiles of queries and keys.
 
-    Causal kernels perform half of them, and half of the diagonal's granules. With a window, the
-    keys beyond it that a CTA has `reached` count, too.
+    Causal kernels perform half of these FLOPs, plus half of the granules on the diagonal. With a
+    window, keys beyond the window count, too, if a CTA goes through them (`reached`).
 
     >>> rates = AttentionRates(forward={64: 0.5}, backward={64: 0.5}, granule=512)
     >>> short = Attention(
@@ -52,7 +52,7 @@ def reached(rates: AttentionRates, kernel: Attention) -> int:
 
 
 def share(rates: AttentionRates, head: float, *, backward: bool) -> float:
-    """The share of the peak for a head size.
+    """The share of the peak that a head size achieves.
 
     >>> rates = AttentionRates(forward={64: 0.4, 128: 0.6}, backward={64: 0.3})
     >>> [round(share(rates, head, backward=False), 3) for head in (32, 64, 80, 96, 128, 256)]
@@ -79,8 +79,8 @@ def attention_time(
 ) -> float:
     """Seconds of a fused attention kernel on an otherwise idle device.
 
-    |FLOPs spread over the SMs, at least the longest CTA, plus the tail and the CTAs' prologues;
-    bytes / bandwidth|, where |a, b| is the norm of `gemm_time`. A CTA takes some
+    |t, bytes / bandwidth|, the norm of `gemm_time`. Here t is the time of the FLOPs spread over the
+    SMs (at least that of the longest CTA), plus the tail and the CTAs' prologues. A CTA takes some
     queries (keys when backward) of one head.
     """
     head = (kernel.head + kernel.values) / 2
@@ -101,14 +101,14 @@ def _tiles(length: int, rows: int) -> int:
 
 
 def seconds(kernel: Attention, device: Device, offered: Sequence[str], bandwidth: float) -> float:
-    """Seconds of a kernel of the first generation offered that the device has rates for."""
+    """Seconds of a kernel of the first offered generation for which the device has rates."""
     rates = in_precision(offered_rates(device, offered), kernel.precision)
     peak = device.peak_rate(kernel.precision)
     return attention_time(kernel, rates, peak=peak, sms=device.sms, bandwidth=bandwidth)
 
 
 def offered_rates(device: Device, offered: Sequence[str]) -> AttentionRates:
-    """The first generation offered that the device has rates for."""
+    """The rates of the first offered generation for which the device has rates."""
     for generation in offered:
         if generation in device.attention:
             return device.attention[generation]

@@ -32,7 +32,7 @@ CsvRow = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One kernel's median time (s) and its relative spread; kept out of the fit or not."""
+    """One kernel's median time (s), its relative spread, and whether the fit leaves it out."""
 
     kernel: Kernel
     seconds: float
@@ -47,8 +47,8 @@ def class_of(kernel: Kernel) -> KernelClass:
 
 
 def variant(gemm: Gemm) -> str:
-    """The product of a linear layer: "forward", "dgrad" or "wgrad". They differ in the layout of
-    their operands in memory."""
+    """The product of a linear layer: "forward", "dgrad" or "wgrad". The three
+    products differ in the layout of their operands in memory."""
     last = gemm.name.rpartition(" ")[2]
     return last if last in ("dgrad", "wgrad") else "forward"
 

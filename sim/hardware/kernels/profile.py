@@ -173,7 +173,7 @@ def rated(device: dict[str, Any], profile: Profile) -> dict[str, Any]:
 
 
 def located(name: str, where: str) -> Path:
-    """The file of a profile's name or path. Raises `InputError`."""
+    """The file of a profile's name or path. Raises `InputError` for a file that does not exist."""
     return catalog.find(FOLDER, name, where=where)
 
 

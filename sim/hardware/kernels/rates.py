@@ -2,7 +2,7 @@
 
 The time of a matrix product follows from tiles in waves over the SMs, from power and from memory.
 Fused attention runs at a share of the peak that depends on its generation (FlashAttention 1, 2, 3,
-cuDNN). A memory-bound kernel takes a floor, and its bytes over the achievable bandwidth.
+cuDNN). A memory-bound kernel takes a floor plus its bytes divided by the bandwidth.
 
 cuBLAS cuts the result into tiles, one for each CTA, and CTAs fill the SMs in waves. A last wave
 that is not full takes as long as a full wave (NVIDIA, Matrix Multiplication Background User's
@@ -28,14 +28,14 @@ TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (6
 SPLITS, SHORTEST_SPLIT = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128), 256
 
 # A product whose multiplications take about as long as its reads waits for both in turn. A norm of
-# this order joins the two times; it fits best of 2 to 12 on A100, H100, B200 (docs/kernels.md).
+# this order joins the two times. Of 2 to 12 it fits A100, H100 and B200 best (docs/kernels.md).
 ORDER = 4
 
 
 # Strided batches of matrices whose rows do not begin at multiples of 16 bytes run without tensor
 # cores (NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core Requirements"), at a
 # quarter of their 16-bit rate (V100 white paper, table 1: 31.4 of 125 TFLOP/s; A100 white paper,
-# table 4: 78 of 312). In bloom_a100_tuning.csv heads of 150 cost 20 % of a step, heads of 144 none.
+# table 4: 78 of 312). In bloom_a100_tuning.csv heads of 150 cost 20 % of a step, of 144 nothing.
 ALIGNED, MISALIGNED = 8, 0.25  # elements, share of the rate
 
 
@@ -53,7 +53,7 @@ class Shares:
     def __post_init__(self) -> None:
         for share in (getattr(self, own.name) for own in fields(self)):
             if share is not None and not 0 < share <= 1.2:
-                raise ValueError(f"a share of the peak of {share} is outside (0, 1.2]")
+                raise ValueError(f"a share of {share} of the peak is outside (0, 1.2]")
 
     def of(self, precision: str) -> float:
         """The share for a precision; the share for fp16 where the precision has none."""
@@ -67,17 +67,17 @@ class Shares:
 class GemmRates:
     """Achieved rates of matrix products on a device, the `[gemm]` table of its file.
 
-    `full` is the share of the peak at which inner loops run at the full clock. Tensor-core tiles of
-    half and a quarter of the largest area reach `half_tile` and `quarter_tile` of that rate: they
-    load more operand bytes per multiplication. `persistent` is the share of the last wave's
-    idle SMs that persistent CTAs (stream-K) put to work. `prologue` is a CTA's time outside the
-    inner loop. `epilogue` is the share of the result's memory traffic that no other CTA hides;
-    `accumulation` is this share for results that are added to values in memory (default: the same
-    share). `floor` is the time of an empty kernel. `misaligned` is the share of the rate that
-    single products keep if their rows do not begin at multiples of 16 bytes, as with a vocabulary
-    that is not padded; `gathered` is this share for products whose operands do not lie along k.
-    `bandwidth` is the share of the data sheet's memory bandwidth at which operands are read, by
-    default the share in `[stream]`.
+    Inner loops run at the share `full` of the peak at the full clock. Tensor-core tiles of half and
+    a quarter of the largest area reach `half_tile` and `quarter_tile` of that rate: they load more
+    operand bytes per multiplication. `persistent` is the share of the last wave's idle SMs that
+    persistent CTAs (stream-K) put to work. `prologue` is a CTA's time outside the inner loop.
+    `epilogue` is the share of the result's memory traffic that no other CTA hides; `accumulation`
+    is this share for results that are added to values in memory (default: the same share). `floor`
+    is the time of an empty kernel. `misaligned` is the share of the rate that single products keep
+    if their rows do not begin at multiples of 16 bytes, as with a vocabulary that is not padded;
+    `gathered` is this share for products whose operands do not lie along k. `bandwidth` is the
+    share of the data sheet's memory bandwidth at which operands are read, by default the share in
+    `[stream]`.
     """
 
     full: Shares
@@ -104,9 +104,10 @@ class GemmRates:
 def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth: float) -> float:
     """Seconds of a product on an otherwise idle device.
 
-    floor + exposed traffic of the result + |tiles in waves, prologue + bytes / bandwidth|, where
-    |a, b| is the norm (a^4 + b^4)^(1/4). `peak` are the FLOP/s of the precision at the clock that
-    the device holds, and `bandwidth` is the achieved memory bandwidth (B/s).
+    floor + exposed bytes / bandwidth + |tiles in waves, prologue + bytes / bandwidth|, where the
+    exposed bytes are those of the result that nothing hides, and |a, b| is the norm (a^4 +
+    b^4)^(1/4). `peak` are the FLOP/s of the precision at the clock that the device holds, and
+    `bandwidth` is the achieved memory bandwidth (B/s).
     """
     share = rates.full.of(gemm.precision) * _tensor_cores(gemm, rates)
     if gemm.gathered:
@@ -121,7 +122,7 @@ def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth:
 
 
 def _tensor_cores(gemm: Gemm, rates: GemmRates) -> float:
-    """The share of the rate that a product keeps at the alignment of its rows; 1 if aligned."""
+    """The share of the rate that the alignment of its rows leaves a product; 1 if aligned."""
     wide = gemm.precision in ("fp16", "bf16") and not gemm.pads
     if not wide or not (gemm.n % ALIGNED or gemm.k % ALIGNED):
         return 1.0
@@ -142,8 +143,8 @@ def norm(left: float, right: float) -> float:
 
 
 def _waves(gemm: Gemm, rates: GemmRates, sm: float, sms: int, bandwidth: float) -> float:
-    """Seconds of the fastest tiling: waves x (inner loop + prologue) + the sum of split-k's parts,
-    with `sm` an SM's FLOP/s in the inner loop."""
+    """Seconds of the fastest tiling: waves x (inner loop + prologue) + the time to add split-k's
+    parts. An SM runs the inner loop at `sm` FLOP/s."""
     best = math.inf
     for rows, columns in TILES:
         tiles = gemm.batch * math.ceil(gemm.m / rows) * math.ceil(gemm.n / columns)
@@ -238,10 +239,10 @@ class MemoryBoundRates:
 # four numbers; conversion, comparison and scaling take about half as much again.
 OPERATIONS_PER_RANDOM = 40
 
-# Integer operations of an element whose offset in memory is computed. 39 on H800 (33.6 million
-# take 84.5 us on 132 SMs at 1.83 GHz: elementwise_kernel in deepseek_v3_train_profile.csv). On H100
-# 40 to 43 with offsets of two or three dimensions, 45 to 50 in copies of four, 54 and 59 in
-# products and sums (traces/tracelens, Qwen and TimeSformer). 47 on A100
+# Integer operations of an element whose offset in memory is computed. H800 takes 39 (33.6 million
+# take 84.5 us on 132 SMs at 1.83 GHz: elementwise_kernel in deepseek_v3_train_profile.csv). H100
+# takes 40 to 43 for offsets of two or three dimensions, 45 to 50 in copies of four, 54 and 59 in
+# products and sums (traces/tracelens, Qwen and TimeSformer). A100 takes 47
 # (kernels/estimate_train_time, fillmask, forward).
 OPERATIONS_PER_OFFSET = 42
 
@@ -249,9 +250,9 @@ OPERATIONS_PER_OFFSET = 42
 INTEGER_LANES = 64
 
 
-# Seconds of a turn of a thread's loop: two loads, of which eight pairs are in flight. LayerNorm's
-# gains on A100 (pytorch, pull request 87445, forward and backward) of 8192 and 6144 rows of 1024
-# and 1536: five passes explain the difference of fp32 and fp16, and leave 49 to 72 us for the
+# Seconds of a turn of a thread's loop: a pair of loads, with eight pairs in flight. It follows from
+# LayerNorm's gains on A100, for 8192 and 6144 rows of 1024 and 1536 (pytorch, pull request 87445).
+# Five sweeps over the data explain the difference of fp32 and fp16, and leave 49 to 72 us for the
 # kernel whose threads take rows / 32 turns, whatever the width.
 TURN = 0.26e-6
 

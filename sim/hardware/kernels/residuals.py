@@ -1,4 +1,4 @@
-"""A profile compared with its own measurements: predictions, their errors, the rates achieved.
+"""A profile compared with its own measurements: predictions, their errors, and achieved rates.
 
 Intervals are cross-validated. Each half of the kernels that were kept out of a fit is tested
 against the spread of errors in the other half. Neither fit nor spread has seen its test data.
@@ -24,8 +24,8 @@ _LEAST = 4  # kept-out kernels; fewer tell nothing
 def coverage(errors: Sequence[float], *, level: float = LEVEL) -> float | None:
     """The share of logarithmic errors within the interval that the other half of the errors gives.
 
-    None below four errors. The interval follows a normal law around zero, because predictions are
-    not corrected for a bias.
+    None for fewer than four errors. The interval follows a normal law around zero, because
+    predictions are not corrected for a bias.
 
     >>> coverage([0.1, -0.1, 0.1, -0.1]), coverage([0.1, 0.2])
     (1.0, None)
@@ -149,7 +149,7 @@ def _errors(group: str, rows: Sequence[KernelPrediction], device: Device) -> Cla
 
 
 def _largest(rows: Sequence[KernelPrediction]) -> list[KernelPrediction]:
-    """Of memory-bound kernels, those above half of the largest size (too large for caches)."""
+    """All kernels, but of memory-bound kernels only those above half of the largest size."""
     if not isinstance(rows[0].measured.kernel, MemoryBound):
         return list(rows)
     most = max(row.measured.kernel.bytes for row in rows)

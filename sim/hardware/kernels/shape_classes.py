@@ -12,8 +12,8 @@ from sim.hardware.kernels.residuals import KernelPrediction, predictions
 from sim.hardware.kernels.time import kernel_time
 from sim.model.kernels import Attention, Gemm, Kernel, MemoryBound
 
-LONG = 20e-6  # s; launches, and clocks of whole microseconds, dominate shorter times
-_ENOUGH = 5  # kernels of a class that are worth a line
+LONG = 20e-6  # s; launches and clocks of whole microseconds dominate shorter times
+_ENOUGH = 5  # a class with fewer kernels has no line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

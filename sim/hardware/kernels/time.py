@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def kernel_time(kernel: Kernel, device: Device, attention: tuple[str, ...] = ("flash2",)) -> float:
-    """Seconds that `device` executes `kernel`, launch not included.
+    """Seconds for which `device` executes `kernel`, without its launch.
 
     `attention` names the generations of fused attention that the software offers, best first; the
-    first that the device knows is taken. Raises `InputError` for a precision or generation that
-    the device does not have.
+    first generation that the device knows is taken. Raises `InputError` for a precision or
+    generation that the device does not have.
 
     >>> from sim.hardware import device
     >>> a100 = device.load("a100-80gb-sxm")
@@ -80,7 +80,7 @@ class KernelTimes:
         return KernelTime(measured.seconds, "profile", measured.outside)
 
     def _in_turn(self, kernel: Gemm, attention: tuple[str, ...]) -> "KernelTime":
-        """The time of a product's parts in a row; a profile counts if it has all parts."""
+        """The time of a product's parts in turn, from a profile if it has all parts."""
         parts = [(self(part, attention), often) for part, often in kernel.parts]
         return KernelTime(
             sum(part.seconds * often for part, often in parts),
@@ -92,7 +92,7 @@ class KernelTimes:
         self, profile: "Profile", kernel: Kernel, attention: tuple[str, ...]
     ) -> "ProfiledTime | None":
         if attention not in self._calibrated:
-            from sim.hardware.kernels.calibrated import Calibrated  # numpy
+            from sim.hardware.kernels.calibrated import Calibrated  # imports numpy
 
             modelled = partial(self._modelled, attention=attention)
             generation = next((name for name in attention if name in self.device.attention), "none")

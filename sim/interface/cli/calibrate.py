@@ -30,14 +30,16 @@ def calibrate() -> None:
 @click.option("--suite", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
 @click.option(
     "--processes", type=click.IntRange(1, 64), default=1, show_default=True,
-    help="Number of processes that measure at once, each with its share of the cores (CPUs).",
+    help="Number of processes that measure at once; on CPUs they share the cores.",
 )  # fmt: skip
-@click.option("--as", "name", default="", metavar="NAME", help="The device's file, if not guessed.")
+@click.option(
+    "--as", "name", default="", metavar="NAME", help="The device's file, if the guess is wrong."
+)
 @click.option(
     "--minutes", type=click.FloatRange(min=0.0), default=math.inf,
-    help="Begin no kernel after this time; the same command goes on from there.",
+    help="Start no kernel after so many minutes; the same command goes on from there.",
 )  # fmt: skip
-@output("--out", (".toml",), "The profile; its table is written beside it", required=True)
+@output("--out", (".toml",), "Write the profile, and its table beside it", required=True)
 def kernels(
     device: Literal["cuda", "cpu"],
     suite: Literal["quick", "full"],
@@ -59,26 +61,27 @@ def kernels(
         )  # fmt: skip
     except KeyboardInterrupt:
         part = kernel_profile.part_of(out)
-        click.echo(f"stopped; {part} keeps the times so far, the same command goes on", err=True)
+        click.echo(f"stopped: {part} keeps the times so far; the same command goes on", err=True)
         raise SystemExit(STOPPED) from None
     if profile is not None:
         wrote(out)
         _residuals(profile)
     elif (part := kernel_profile.part_of(out)).exists():
-        click.echo(f"{part} keeps the times so far, the same command goes on", err=True)
+        click.echo(f"{part} keeps the times so far; the same command goes on", err=True)
 
 
 @calibrate.command("import")
 @click.argument("files", nargs=-1, required=True, type=options.INPUT_FILE)
 @output("--out", (".csv", ".toml"), "Write the readings, or a profile")
 @click.option("--topology", metavar="NAME", help="The measured cluster; NCCL's profile needs it.")
-@click.option("--as", "device", default="", metavar="NAME", help="Device of the kernels in tables.")
+@click.option("--as", "device", default="", metavar="NAME", help="Read kernels of this device.")
 @click.option(
-    "--rows", multiple=True, metavar="COLUMN[!]=VALUE", help="Only these rows of a table."
-)
-@click.option("--kind", multiple=True, metavar="OP=KIND", help="Which kind of kernel an op is.")
+    "--rows", multiple=True, metavar="COLUMN[!]=VALUE",
+    help="Read only rows of a table whose COLUMN is VALUE (with !=, is another value).",
+)  # fmt: skip
+@click.option("--kind", multiple=True, metavar="OP=KIND", help="The kind of kernel of operator OP.")
 @click.option(
-    "--precision", default="fp16", show_default=True, help="Format of products that state none."
+    "--precision", default="fp16", show_default=True, help="Precision of products that state none."
 )
 @click.option("--note", multiple=True, metavar="KEY=TEXT", help="Text for the profile: source=...")
 def import_(
@@ -201,15 +204,15 @@ def _fitted(
 @click.option("--backend", type=click.Choice(["gloo", "nccl"]), default="gloo", show_default=True)
 @click.option("--ranks", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--suite", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
-@click.option("--largest", metavar="SIZE", help="End the sizes here: 64 MiB.")
+@click.option("--largest", metavar="SIZE", help="The largest size, such as 64 MiB.")
 @click.option("--topology", metavar="NAME", help="The measured cluster; NCCL's fit needs it.")
 @click.option(
     "--minutes", type=click.FloatRange(min=0.0), default=math.inf,
-    help="Begin no collective after this time; the same command goes on from there.",
+    help="Start no collective after so many minutes; the same command goes on from there.",
 )  # fmt: skip
 @output(
     "--out", (".csv", ".toml"), required=True,
-    help="Readings, or a profile with readings beside it; continued if it exists",
+    help="Write or continue the readings, or a profile with its readings beside it",
 )  # fmt: skip
 def collectives(
     backend: Literal["gloo", "nccl"],
@@ -233,14 +236,14 @@ def collectives(
     try:
         readings = time_collectives(backend, ranks, suite, table, _bytes(largest), minutes)
     except KeyboardInterrupt:
-        click.echo(f"stopped; {table} keeps the times so far, the same command goes on", err=True)
+        click.echo(f"stopped: {table} keeps the times so far; the same command goes on", err=True)
         raise SystemExit(STOPPED) from None
     except InputError as error:
         kept = f"{table} keeps what was measured" if error.where.startswith("rank ") else ""
         remedy = ", ".join(filter(None, (error.remedy, kept)))
         raise InputError(error.where, error.what, remedy) from None
     if readings is None:
-        click.echo(f"{table} keeps the times so far, the same command goes on", err=True)
+        click.echo(f"{table} keeps the times so far; the same command goes on", err=True)
     elif readings:
         _show(readings, backend, ranks, out, topology)
 

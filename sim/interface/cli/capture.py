@@ -52,8 +52,8 @@ OWN_ERROR = 1  # the exit code of a script that ends by an exception of its own
 )  # fmt: skip
 @click.option(
     "--marks", default="", metavar="WHAT",
-    help="Steps end at marks: profiler (torch.profiler's steps) or nvtx=TEXT (ranges that begin "
-    "with it). A script may call sim.step().",
+    help="Steps end at marks: profiler (torch.profiler's steps) or nvtx=TEXT (NVTX ranges whose "
+    "names begin with TEXT). A script may call sim.step().",
 )  # fmt: skip
 @click.option(
     "--samples-per-step", "samples", type=options.COUNT,
@@ -61,7 +61,7 @@ OWN_ERROR = 1  # the exit code of a script that ends by an exception of its own
 )  # fmt: skip
 @click.option(
     "--value", "values", multiple=True, metavar="LINE=VALUE",
-    help="Set the unknown value on a line: train.py:119=false.",
+    help="State the unknown value on a line: train.py:119=false.",
 )  # fmt: skip
 @click.option(
     "--gpu", default="h100-80gb-sxm", show_default=True, help="The device the script sees."

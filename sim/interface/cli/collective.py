@@ -22,8 +22,10 @@ from sim.interface.cli.files import Form, answers, output, wrote
 @click.argument("rest", nargs=-1, metavar="[SIZE] TOPOLOGY")
 @click.option("--topology", metavar="NAME", help="The cluster, in place of TOPOLOGY.")
 @click.option("--gpus", type=options.COUNT, help="GPUs of the topology in use.")
-@click.option("--algorithm", metavar="A,B", default="", help="Use these, not the library's choice.")
-@click.option("--sizes", metavar="1KiB..8GiB", help="A size, or each double the last.")
+@click.option(
+    "--algorithm", metavar="A,B", default="", help="Use these algorithms, not the library's choice."
+)
+@click.option("--sizes", metavar="1KiB..8GiB", help="A size, or a range in which sizes double.")
 @click.option(
     "--slow", multiple=True, metavar="LINK=FACTOR", help="Divide a link's bandwidth: node3.nic0=2."
 )
@@ -35,7 +37,7 @@ from sim.interface.cli.files import Form, answers, output, wrote
 )
 @click.option("--late", multiple=True, metavar="RANK=TIME", help='A rank starts late: 3="20 us".')
 @click.option(
-    "--placement", metavar="random|A,B,...", default="", help="GPU of each rank; or random:SEED."
+    "--placement", metavar="random|A,B,...", default="", help="GPU of each rank, or random[:SEED]."
 )
 @click.option("--messages", is_flag=True, help="Play each algorithm message by message too.")
 @options.SETTINGS

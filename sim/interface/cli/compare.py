@@ -22,9 +22,9 @@ from sim.interface.plots import SUFFIXES
 @click.argument("jobs", nargs=-1, required=True)
 @options.of_scenario
 @click.option(
-    "--target", type=options.NUMBER, help="The loss that workers who share updates should reach."
+    "--target", type=options.NUMBER, help="The loss that workers that share updates should reach."
 )
-@click.option("--tokens", type=options.NUMBER, help="Add the days and dollars of N tokens.")
+@click.option("--tokens", type=options.NUMBER, help="Add the days and dollars that N tokens take.")
 @click.option("--seeds", type=options.COUNT, default=1, help="Run each job with N seeds.")
 @output("--curves", SUFFIXES, "Draw the losses of all seeds")
 @options.METHOD
@@ -41,9 +41,10 @@ def compare(
 ) -> None:
     """Compare JOBS with the first job: what differs, and why.
 
-    A job is a scenario, or a scenario with own settings ('megatron-39b: plan.tp=4; plan.pp=4'). It
-    may also be settings for the first scenario (': plan.tp=4'), or a result of `sim run --json`
-    (FILE.json). --set applies to all scenarios. The exit code is 3 if no job fits into memory.
+    A job is a scenario, or a scenario with settings of its own ('megatron-39b: plan.tp=4;
+    plan.pp=4'). It may also be settings for the first scenario (': plan.tp=4'), or a result of `sim
+    run --json` (FILE.json). --set applies to all scenarios. The exit code is 3 if no job fits into
+    memory.
     """
     from sim.analysis.comparison.compare import compare as compared
     from sim.interface.plots.picture import save

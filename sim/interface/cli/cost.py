@@ -38,7 +38,7 @@ from sim.interface.cli.files import Form, answers
     is_flag=False,
     flag_value="llama3",
     metavar="[TABLE]",
-    help="Count failures and restarts, by a table as in sim goodput; llama3 if none is named.",
+    help="Count failures and restarts, from a TABLE as in sim goodput (llama3 if not named).",
 )
 @click.option(
     "--chance", type=options.SHARE, help="Chance of meeting --deadline and --budget; default 90%."
@@ -55,7 +55,7 @@ def cost(
     form: Form,
     **question: Any,
 ) -> None:
-    """Days, dollars and energy of training SCENARIO.
+    """Predict the days, dollars and energy of training SCENARIO.
 
     The training has --tokens, or the scenario's tokens. With --deadline, --budget, --failures or
     --chance the answer has the days and dollars that suffice with a chance of 10, 50 and 90 %. It

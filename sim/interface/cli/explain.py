@@ -32,9 +32,9 @@ def explain(
 ) -> None:
     """Say what limits a step of SCENARIO, and what would help.
 
-    The answer has the gain from a faster version of each resource, and kernels against the device's
-    peaks. It also has the best changes of a single choice of the plan, or with --advise of the
-    lines of a recorded script. The exit code is 3 if the job does not fit into memory.
+    The answer has the gain from a faster version of each resource, and sets kernels beside the
+    device's peaks. It also has the best changes of a single choice of the plan, or with --advise of
+    the lines of a recorded script. The exit code is 3 if the job does not fit into memory.
     """
     from sim.analysis.explanation.explain import explain as explained
 

@@ -1,4 +1,4 @@
-"""`sim goodput` simulates many days with failures and checkpoints: which share of them trains?"""
+"""`sim goodput` simulates days with failures and checkpoints: how much of the time is training?"""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from sim.interface.cli.files import Form, answers
     "--failures",
     default="llama3",
     show_default=True,
-    help="A table of topologies/failures, a .toml, or a .csv of interruptions.",
+    help="A name of topologies/failures, a .toml file, or a .csv file of interruptions.",
 )
 @click.option(
     "--days",

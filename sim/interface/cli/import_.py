@@ -32,14 +32,14 @@ _MOST = 1 << 20  # bytes of the longest file that is read
 @click.argument("framework", metavar="|".join((*NAMES, *LOOPS)))
 @click.argument("source", metavar="FILE|ARGUMENTS")
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
-@click.option("--topology", required=True, help="The cluster that it runs on.")
+@click.option("--topology", required=True, help="The cluster that the job runs on.")
 @click.option(
-    "--model", help="A name of models/ or a config.json, if the framework does not describe it."
+    "--model", help="A name of models/ or a config.json, if the framework describes no model."
 )
 @click.option("--gpus", type=COUNT, help="Number of GPUs; default: the file's.")
 @click.option("--line", type=COUNT, help="Line of the command, if a script has several.")
 @click.option("--name", help="Name of the new files; default: FILE's.")
-@click.option("--force", is_flag=True, help="Write over files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def import_(
     framework: str,
     source: str,
@@ -66,7 +66,7 @@ def import_(
     from sim.interface.frameworks.jobs import imported, importer_of
 
     if more:
-        fault = f"{more[0]!r} after {source!r:.40} is neither an option nor part of it"
+        fault = f"{more[0]!r} after {source!r:.40} is neither an option nor one of the arguments"
         remedy = (
             "put all arguments into one pair of quotes; --name names the files that are written"
         )
@@ -103,8 +103,8 @@ def _model(job: "Imported", framework: str, model: str | None) -> dict[str, Any]
     if model and "layers" in job.model:
         return {"like": model}
     if like is None and "layers" not in job.model:
-        called = f"calls its model {job.called!r}" if job.called else "does not say what it is"
-        fault = f"{framework} {called}, which is not known here"
+        known = f"calls its model {job.called!r}, which is not known here"
+        fault = f"{framework} {known if job.called else 'does not describe the model'}"
         raise InputError(
             "--model", fault, "name a file of models/, or the config.json of the model"
         )

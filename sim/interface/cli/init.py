@@ -31,7 +31,7 @@ _QUESTIONS = {
 @click.option("--global-batch", type=options.COUNT, help="Sequences a step.")
 @click.option("--seq", type=options.COUNT, help="Tokens per sequence; the model's by default.")
 @click.option("--stack", default="megatron-core", show_default=True, help="The software.")
-@click.option("--force", is_flag=True, help="Write over a scenario that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing scenario.")
 def init(name: str, seq: int | None, stack: str, force: bool, **given: Any) -> None:
     """Write a scenario of your own, with a comment on each key.
 

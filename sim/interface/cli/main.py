@@ -98,8 +98,8 @@ class _Group(click.Group):
     """A group whose commands report mistakes in one line."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run click's `main`. Memory may also run out while a mistake is printed, so it is caught
-        here."""
+        """Run click's `main`. Memory may also run out while a mistake is printed, so
+        `MemoryError` is caught here."""
         try:
             return super().main(*args, **kwargs)
         except MemoryError:

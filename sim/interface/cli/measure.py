@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 @click.command(epilog=options.examples("sim measure gpt2-one-gpu", "sim measure gpt-small-cpu"))
 @click.argument("words", nargs=-1, metavar="[SCENARIO | -- ARGUMENTS]")
 @click.option("--script", type=options.INPUT_FILE, help="Run a training script instead.")
-@click.option("--topology", help="The cluster that --script is predicted on; cpu-2 on a CPU.")
-@click.option("--stack", help="The script's software; pytorch-cpu on a CPU, else pytorch-eager.")
+@click.option("--topology", help="Predict --script on this cluster; default on a CPU: cpu-2.")
+@click.option(
+    "--stack", help="The script's software; default: pytorch-cpu on a CPU, else pytorch-eager."
+)
 @click.option(
     "--world", type=options.COUNT, default=1, show_default=True, help="Ranks of --script."
 )
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 @click.option(
     "--calibrate/--no-calibrate",
     default=None,
-    help="Time kernels between the steps and predict from them; default on CPUs without --profile.",
+    help="Time kernels between the steps and predict from these times. It is the default on CPUs "
+    "without --profile.",
 )
 @click.option("--print-script", is_flag=True, help="Print the script of SCENARIO; run nothing.")
 @output("--rows", (".csv",), "Write every step's phases")
@@ -54,7 +57,7 @@ def measure(
     """Run SCENARIO's step in torch here, beside its prediction.
 
     SCENARIO becomes a script of plain torch: a GPT, Llama or BERT model with the scenario's
-    precision, recomputation, attention and accumulation. With plan.dp above 1 it uses DDP (or FSDP,
+    precision, recomputation, attention and accumulation. With plan.dp above 1 it uses DDP (FSDP if
     plan.zero=3) on ranks that it starts, or that torchrun starts. With --script a script is run as
     it is, with its own ARGUMENTS after `--`. One of its steps is captured and played.
     """

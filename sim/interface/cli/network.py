@@ -18,11 +18,11 @@ from sim.interface.cli.files import Form, answers
 )
 @click.argument("topologies", nargs=-1, required=True)
 @click.option("--job", "jobs", multiple=True, required=True, metavar="SCENARIO[=WEIGHT]",
-              help="A job and its share of the devices' hours; repeatable.")  # fmt: skip
+              help="A job and its share of the devices' hours; may be repeated.")  # fmt: skip
 @click.option("--failure", multiple=True, metavar="KEY=VALUE",
-              help="What fails, such as network.down=[[0,3]]; repeatable.")  # fmt: skip
+              help="What fails, such as network.down=[[0,3]]; may be repeated.")  # fmt: skip
 @click.option("--failing", type=options.SHARE, callback=lambda *given: given[-1] or 0.0,
-              help="Share of the time in which --failure holds (a flapping link).")  # fmt: skip
+              help="Share of the time in which --failure holds (for links that flap).")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, metavar="COUNT",
               help="How many hashes to try, if a network hashes connections to paths.")  # fmt: skip
 @options.SETTINGS
@@ -35,8 +35,8 @@ def network(jobs: tuple[str, ...], form: Form, **question: Any) -> None:
     The answer has hours, tokens for a dollar, watts, the effect of a failure, how sure the order
     is, and the parts of each network.
 
-    A topology is a name or a file, or 'NAME: KEY=VALUE; KEY=VALUE' with values changed. --set
-    applies to all topologies. The exit code is 3 if the jobs fit into the memory of no topology.
+    A topology is a name or a file, or 'NAME: KEY=VALUE; KEY=VALUE' to change values. --set applies
+    to all topologies. The exit code is 3 if the jobs fit into the memory of no topology.
     """
     from sim.analysis.networks.networks import networks
 

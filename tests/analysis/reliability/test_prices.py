@@ -60,7 +60,7 @@ def test_a_file_with_another_device_does_not_take_the_price_of_the_file_that_it_
     own.write_text('like = "dgx-a100-hdr"\ndevice = "h100-80gb-sxm"\nprice.hour = "3 USD/h"\n')
     assert str(topology.load(str(own)).price) == "3 USD/h per GPU (as given)"
     own.write_text('like = "dgx-a100-hdr"\ndevice = "h100-80gb-sxm"\nprice.switch = 3000\n')
-    with pytest.raises(InputError, match="is missing: dgx-a100-hdr's rent is of A100"):
+    with pytest.raises(InputError, match="is missing: dgx-a100-hdr has the rent of A100"):
         topology.load(str(own))
 
 
