@@ -32,9 +32,9 @@ def answers(
     work: Callable[[Task], Answer], tasks: Sequence[Task], jobs: Jobs = None, *, before: int = 0
 ) -> Iterator[Answer]:
     """Yield the answers of `work` to `tasks` in the order of completion. `jobs` is a number of
-    processes, or the address of a Dask cluster. `before` is the number of tasks of an earlier call;
-    the processes of that call take even a single task. Raises `InputError` where dask is not
-    installed, nothing answers at the address, or workers run another program."""
+    processes, or the address of a Dask cluster. `before` is the number of tasks of an earlier call,
+    whose processes are used again even for a single task. Raises `InputError` if dask is not
+    installed, if nothing answers at the address, or if workers run another program."""
     if isinstance(jobs, str):
         return cluster(partial(_as_here, program_version(), jobs, work), tasks, address=jobs)
     return here(work, tasks, jobs, before)
@@ -45,7 +45,7 @@ def _as_here(version: str, address: str, work: Callable[[Task], Answer], task: T
     `version` of the program that asks."""
     if program_version() != version:
         fault = "a worker runs another version of sim, or of a package that it computes with"
-        raise InputError(f"--jobs {address}", fault, "install the same everywhere")
+        raise InputError(f"--jobs {address}", fault, "install the same versions everywhere")
     return work(task)
 
 
@@ -62,8 +62,8 @@ def here(
         return
     from joblib import Parallel, delayed
 
-    # Two warnings of joblib say nothing new. A caller that stops early knows that tasks are left
-    # undone. Large processes are replaced by new processes, which do the tasks nevertheless.
+    # Two warnings of joblib are needless. A caller that stops early knows that tasks are left.
+    # Processes that grow large are replaced by new processes, which still do all tasks.
     for expected in ("[0-9]+ tasks (which were|have been)", "A worker stopped while some jobs"):
         warnings.filterwarnings("ignore", expected, UserWarning, "joblib")
     pool = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch="8*n_jobs")
@@ -114,8 +114,8 @@ def _as_child(
 
 
 def _pickled(answer: Answer) -> bytes | Answer:
-    """Return an answer as bytes, or as it is where only joblib's pickler can send it, which takes
-    six times as long."""
+    """Return an answer as bytes. An answer that only joblib's pickler can send is returned as it
+    is; this pickler takes six times as long."""
     try:
         return pickle.dumps(answer)
     except (AttributeError, TypeError, pickle.PicklingError):  # a class of a notebook

@@ -9,7 +9,7 @@ from sim.config.added_file import added
 from sim.config.plugins import roots
 from sim.config.reads import joined
 
-# Packages that numbers come from; the last two train the models of shared updates.
+# Packages that compute answers; the last two train the models of shared updates.
 _COMPUTES = ("numpy", "simpy", "torch", "scikit-learn")
 
 

@@ -52,7 +52,7 @@ def run(
         return kind.answer(kind.set_up(job, task=task), engine=engine, unfold=unfold)
     for chosen, name in ((unfold, "--unfold"), (engine == "clock", "--engine clock")):
         if chosen:
-            fault = "shows one step or run, not --samples"
+            fault = "plays a single step or run, but --samples plays many"
             raise InputError(name, fault, "leave out one of the two")
     from sim.analysis.samples.samples import drawn
 

@@ -31,23 +31,23 @@ from sim.scenario.setup import load_topology, machine
 from sim.variability.laws import generator
 
 _ELEMENT = 4  # bytes of nccl-tests' float
-# Collectives whose `count` is a rank's share: the elements of the size divided by the ranks.
+# Collectives whose `count` is a rank's share: the elements of all ranks divided by the ranks.
 _DIVIDED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
-_ALIKE = 1e-9
+_ALIKE = 1e-9  # links whose seconds differ by a smaller share count as equally busy
 _OF_GPU = 1.2e-5  # s on one core, for each GPU and size; preparation takes as long as three sizes
 _MOST_SIZES = 64  # the most sizes of a span; each is twice the size before
 _HUGE = 2.0**50  # bytes, of which the latency is a negligible part
 MESSAGES = "messages"
-"""The protocol of rows that are played message by message, without the library's software. They use
-a single ring or tree through the ranks in order; NCCL has a ring or tree for each of its
-channels."""
+"""The protocol of rows that are played message by message, without the library's software. Such a
+row uses a single ring or tree through the ranks in order; NCCL has a ring or tree for each
+channel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTime:
-    """A row: `size` in bytes, `count` elements per rank, and `seconds`. For each size, the library
-    takes the `chosen` row. `links` are the busiest links of each kind, with the share of the time
-    in which they carry bytes."""
+    """A row: `size` in bytes, `count` elements per rank, `seconds`, and nccl-tests' two bandwidths
+    (B/s). For each size, the library takes the `chosen` row. `links` are the busiest links of each
+    kind, with the share of the time in which they carry bytes."""
 
     size: float
     count: int
@@ -202,7 +202,7 @@ def placed(
     scenario = cluster_scenario(topology, changes)
     for straggler in scenario.straggler:
         if straggler.link is None:
-            fault = "ranks that compute slowly, but a collective alone computes nothing"
+            fault = "a rank computes slowly, but a collective alone computes nothing"
             raise InputError("straggler", fault, "name a link, or let a rank be late (--late)")
     whole = load_topology(scenario)
     if not placement:
@@ -258,7 +258,8 @@ def _sizes(given: float | str | Iterable[float | str]) -> Iterator[float]:
 def _span(text: str) -> Iterator[float]:
     low, high = (next(_sizes(end)) for end in text.split("..", 1))
     if low > high:
-        raise InputError("--sizes", f"{text!r} ends before it begins", "write the smaller first")
+        remedy = "write the smaller size first"
+        raise InputError("--sizes", f"{text!r} ends before it begins", remedy)
     yield from (low * 2**i for i in range(_MOST_SIZES) if low * 2**i <= high)
 
 
@@ -361,7 +362,8 @@ class _Bench:
 
 
 def _busiest(wires: Mapping[Link, float]) -> Iterator[tuple[str, float]]:
-    """Yield the busiest link of each kind with its seconds; its name counts equally busy links."""
+    """Yield the name of the busiest link of each kind, with the number of further links that are as
+    busy, and the link's seconds."""
     ordered = sorted(wires, key=lambda link: -wires[link])
     for first, *others in grouped((link[0], link) for link in ordered).values():
         alike = sum(wires[link] > (1.0 - _ALIKE) * wires[first] for link in others)

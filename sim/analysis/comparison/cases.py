@@ -29,7 +29,7 @@ _GRAMMAR = "write NAME, 'NAME: KEY=VALUE; KEY=VALUE', ': KEY=VALUE' (the first N
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """A job of a comparison. `rent` (USD/h) is for all devices, if the topology has a price.
-    `asked` is the text that a short name stands for. `runs` are the runs with each seed."""
+    `asked` is the full text of a shortened name. `runs` has a run for each of several seeds."""
 
     name: str
     result: JobAnswer
@@ -72,8 +72,8 @@ def prepared(
 
 
 def cases(jobs: Sequence[Prepared], seeds: int = 1) -> tuple[Case, ...]:
-    """Simulate the jobs that are not stored results, once for each of several `seeds`. Raises
-    `InputError` for several seeds of a job that draws no random numbers."""
+    """Simulate the jobs that are not stored results, once with each seed. Raises `InputError` if
+    there are several `seeds`, but a job draws no random numbers."""
     answers = (_case(job, seeds) for job in jobs)
     found = list(counted(so_far(answers, least=2), total=len(jobs), unit="job"))
     return tuple(_told_apart(_short(found)))
@@ -118,7 +118,7 @@ def _read(
         answer = stored(Path(head))
         return Path(head).stem, answer, first or answer
     if not (head or first) or (colon and not changes) or "=" in head:
-        raise InputError(f"compare {text!r}", "is nothing to compare", _GRAMMAR)
+        raise InputError(f"compare {text!r}", "names no job", _GRAMMAR)
     given = [own.strip() for own in changes.split(";") if own.strip()]
     own = {**settings, **settings_of(given)}
     if head:
@@ -161,7 +161,7 @@ def _seeded(job: BaseScenario, task: Any, seeds: int) -> tuple[JobAnswer, ...]:
 
 
 def _short(found: list[Case]) -> list[Case]:
-    """Replace settings that are too long for the head of a column by their number in the list."""
+    """Replace a name that is too long for the head of a column by the job's number in the list."""
     return [
         replace(case, name=f"job {place}", asked=case.name) if len(case.name) > _LONGEST else case
         for place, case in enumerate(found, 1)

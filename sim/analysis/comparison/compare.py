@@ -23,8 +23,8 @@ def compare(
     """Compare jobs with the first job: a `StepComparison` for synchronous jobs, a
     `SharingComparison` for workers that share updates.
 
-    A job is a text as `sim compare` takes it (`cases`), a scenario or a result. A single list holds
-    all jobs; a single mapping gives them names. `settings`, and the learning `task`, hold for all
+    A job is a text as `sim compare` takes it (`cases`), a scenario or a result. A single list may
+    hold all jobs; a mapping also names them. `settings`, and the learning `task`, hold for all
     scenarios. `price` is a GPU's rent such as "2 USD/h" and replaces the topologies' prices.
     `target` is the loss to reach. `tokens` adds the days and dollars in which each synchronous job
     trains on that number of tokens. With several `seeds`, workers that share updates run once with

@@ -15,15 +15,15 @@ from sim.uncertainty.order import faster, longer
 
 Seconds = Mapping[str, float]
 
-# Share of the longest time. Rows with smaller differences are summed as "others", unless the first
-# case spends at least 20 times as many seconds there.
+# Share of the longest case's time. Rows with smaller differences are summed as "others", unless the
+# first case spends at least 20 times this share in the row.
 _LEAST = 5e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parted:
-    """Seconds of every case by name, under a `title`. The seconds of a case add up to its time,
-    unless `whole` is false."""
+    """The seconds of every case, split into named parts, under a `title`. The parts of a case add
+    up to its time, unless `whole` is false."""
 
     title: str
     seconds: tuple[Seconds, ...]
@@ -162,7 +162,8 @@ class Comparison(Answer, ABC):
     @property
     @abstractmethod
     def reason(self) -> str:
-        """Why the best case is best, against the first case (or the next, if it is the first)."""
+        """Why the best case is better than the first case; if the best is the first, than the next
+        best."""
 
     @property
     def notes(self) -> list[str]:
@@ -174,7 +175,7 @@ class Comparison(Answer, ABC):
         told = ", ".join(
             f"{name} {precision}" for name, precision in precisions.items() if precision
         )
-        return [f"steps are not computed in one precision: {told}", *warned]
+        return [f"steps are computed in different precisions: {told}", *warned]
 
     @property
     def title(self) -> str:

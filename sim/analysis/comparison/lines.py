@@ -90,7 +90,7 @@ class LineDifferences(Answer):
 
     @property
     def unlike(self) -> dict[str, list[str]]:
-        """Facts in which the two steps differ beside their lines, before and after."""
+        """Facts other than lines in which the two steps differ, before and after."""
         sides = zip(self.results, self.recorded, strict=True)
         before, after = (dict(_facts(*side)) for side in sides)
         pairs = {name: [before[name], after.get(name, "")] for name in before}
@@ -102,8 +102,8 @@ class LineDifferences(Answer):
 
     @property
     def incomparable(self) -> dict[str, list[str]]:
-        """The `unlike` facts that make seconds incomparable. Different numbers of samples are not
-        among them, if both are known."""
+        """The `unlike` facts that make seconds incomparable. A difference in samples is one of them
+        only if a number is unknown."""
         return {
             name: pair
             for name, pair in self.unlike.items()
@@ -164,7 +164,7 @@ _SCALES = ("tokens a sample", "GPUs", "device")
 
 
 def _facts(result: Result, recorded: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the facts of a step beside its lines; "" where a fact is unknown."""
+    """Yield the facts of a step other than its lines; "" where a fact is unknown."""
     own = result.inputs
     yield SAMPLES, count(own.batch) if own.batch else ""
     yield "tokens a sample", f"{own.tokens:,}" if own.tokens else ""
@@ -241,7 +241,7 @@ _Ordered = Sequence[tuple[str, str]]  # places with their texts
 
 
 def _ordered(places: Mapping[str, LineCosts], texts: Mapping[str, str]) -> _Ordered:
-    """Return the places by file and line, each with its text (the place itself without a text)."""
+    """Return the places by file and line, each with its text (the place if the text is unknown)."""
 
     def key(place: str) -> tuple[str, int]:
         file, _, number = place.rpartition(":")
@@ -251,8 +251,8 @@ def _ordered(places: Mapping[str, LineCosts], texts: Mapping[str, str]) -> _Orde
 
 
 def _pairs(before: _Ordered, after: _Ordered) -> Iterator[tuple[str, str]]:
-    """Yield the places of a line before and after. A run of changed lines that has as many lines
-    before as after is paired line by line: the text of these lines was changed."""
+    """Yield the places of a line before and after. Neighbouring lines that were replaced by equally
+    many lines are paired in order, since their text was probably edited."""
     one, other = [text for _, text in before], [text for _, text in after]
     for kind_, i, end, j, last in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
         if kind_ == "equal" or (kind_ == "replace" and end - i == last - j):

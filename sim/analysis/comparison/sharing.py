@@ -23,15 +23,15 @@ from sim.results.formatting import loss as show
 
 Floats = NDArray[np.float64]
 
-_UNLIKE = 1.05  # ratio of rates; smaller ratios decide nothing
+_UNLIKE = 1.05  # ratio of the ways' rates (`Outcome.reach`) from which a note warns of it
 _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingComparison(Comparison):
     """Runs of workers that share updates, compared at equal time, at equal samples and at the loss
-    `target`. Without a given target, it is the jobs' common target, or the lowest loss that all
-    learning runs reach. A run has reached the loss if it keeps it for the rest of the run
+    `target`. If no target is given, it is the jobs' common target, or else the lowest loss that all
+    learning runs reach. A loss is reached when a run stays at or below it until its end
     (`sim.jobs.sharing.update_record.held`). With several seeds, figures are medians, and seconds by
     cause are means."""
 
@@ -92,7 +92,8 @@ class SharingComparison(Comparison):
         )
 
     def at_target(self, outcome: Outcome) -> CurvePoint:
-        """Return the point from which a run keeps the loss to reach; `_NEVER` if there is none."""
+        """Return the point from which a run stays at or below the loss to reach; `_NEVER` if there
+        is none."""
         return (outcome.reached(self.loss) if self.loss is not None else None) or _NEVER
 
     @property
@@ -235,8 +236,8 @@ class SharingComparison(Comparison):
     @property
     def evidence(self) -> list[str]:
         """A sentence for each other way: in how many seeds the best way is faster, and by how much.
-        Two runs with the same seed share much of their chance; it cancels in the mean of their
-        ratios."""
+        Two runs with the same seed share many random draws, whose effect cancels in the ratio of
+        their times."""
         best = self.best
         return [
             _ordered(best.name, other.name, self._taken(best), self._taken(other))
@@ -259,7 +260,7 @@ class SharingComparison(Comparison):
             return usual
         told = ", ".join(f"{name} {reach:.3g}" for name, reach in reaches.items())
         said = (
-            f"a worker's gradient moves the weights at different rates ({told}), which may decide "
+            f"a worker's gradient moves the weights at different rates ({told}), which may matter "
             'more than the method: try sharing.learning.scaling = "linear", or equal rates'
         )
         return [said, *usual]
@@ -269,7 +270,7 @@ class SharingComparison(Comparison):
         tasks = {name: str(outcome.get("task") or "") for name, outcome in self.outcomes.items()}
         if len({task for task in tasks.values() if task}) > 1:
             told = ", ".join(f"{name} {task}" for name, task in tasks.items() if task)
-            yield f"losses of different tasks do not compare: {told}"
+            yield f"losses of different tasks are not comparable: {told}"
 
     def _not_held(self) -> Iterator[str]:
         """Warn of runs that reach the loss but do not keep it."""

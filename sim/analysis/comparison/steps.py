@@ -32,16 +32,16 @@ class StepComparison(Comparison):
     pictures: ClassVar[Mapping[str, str]] = {"bars": "sim.interface.plots.comparison"}
 
     def __post_init__(self) -> None:
-        """Raise `InputError` for jobs of which some count samples and others tokens, and for
-        `tokens` if a job's rate of tokens is unknown."""
+        """Raise `InputError` if some jobs count samples and others tokens, or if `tokens` are given
+        and a job's rate of tokens is unknown."""
         for name, result in zip(self.names, self.results, strict=True):
             if not result.tokens_per_second:
                 if self.tokens is not None:
                     fault = "the rate of its tokens is unknown"
                     raise InputError(name, fault, "leave --tokens out")
             elif result.inputs.counted != self.counted:
-                fault = f"trains on {result.inputs.counted}, jobs before it on {self.counted}"
-                raise InputError(name, fault, "compare jobs that train on the same")
+                fault = f"counts {result.inputs.counted}, but jobs before it count {self.counted}"
+                raise InputError(name, fault, "compare jobs that count the same")
 
     @property
     def counted(self) -> str:
@@ -51,8 +51,8 @@ class StepComparison(Comparison):
 
     @property
     def amount(self) -> str:
-        """The amount of work whose seconds are compared, worded to follow "as"; empty if each job
-        makes one step."""
+        """The amount of work whose seconds are compared, as text that follows the word "as"; empty
+        if each job makes one step."""
         alike = max(self.scales) - min(self.scales) < 1e-9
         return "" if alike else f"many {self.counted} as a step of {self.names[0]}"
 
@@ -63,7 +63,7 @@ class StepComparison(Comparison):
 
     @property
     def scales(self) -> list[float]:
-        """For each case, the number of its steps with as many tokens as a step of the first
+        """For each case, how many of its steps have together as many tokens as a step of the first
         case."""
         tokens = [result.tokens_per_second * result.step_time for result in self.results]
         return [tokens[0] / own if tokens[0] and own else 1.0 for own in tokens]
@@ -114,9 +114,7 @@ class StepComparison(Comparison):
         figures = {"days": days, "rent": rent}
         return {f"{name}_{bound}": own for name, of in figures.items() for bound, own in of.items()}
 
-    legend = (
-        "The change compares expected times. Other figures are simulated, except those with bounds."
-    )
+    legend = "The change compares expected times. Figures without bounds are simulated."
 
     @property
     def table(self) -> list[Cells]:
@@ -165,7 +163,7 @@ class StepComparison(Comparison):
     def parts(self) -> list[Parted]:
         return [
             Parted(
-                title="By cause, of the rank that ends last, its waiting included",
+                title="By cause, for the rank that ends last, with its waiting",
                 seconds=self._scaled([result.breakdown for result in self.results]),
             ),
             Parted(
@@ -244,7 +242,7 @@ class StepComparison(Comparison):
         less = self.expected[other] - self.expected[best]
         share = percent(abs(less) / self.expected[other])
         yield (
-            f"Expected, it is {human_seconds(abs(less))} ({share}) "
+            f"By expected times, it is {human_seconds(abs(less))} ({share}) "
             f"{'shorter' if less >= 0.0 else 'longer'}, because measured runs correct "
             f"{self.names[best]} by {by[best]:+.1f} %, {self.names[other]} by {by[other]:+.1f} %."
         )

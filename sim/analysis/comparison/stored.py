@@ -17,7 +17,7 @@ _REMEDY = "write it with `sim run SCENARIO --json > result.json`"
 
 
 def stored(path: Path) -> JobAnswer:
-    """Return the answer in a file, which has no timeline. Raises `InputError`."""
+    """Return the answer in a file; its timeline is empty. Raises `InputError`."""
     written = reads.text(path)
     try:
         found = json.loads(written)
@@ -50,7 +50,7 @@ def _made(kind: Any, document: Mapping[str, Any]) -> Any:
 
 
 def _value(kind: Any, value: Any) -> Any:
-    """Return a value of JSON as a field of this type has it. JSON has null for a number that is not
+    """Convert a value of JSON to the type `kind` of a field. JSON has null for a number that is not
     finite, such as the loss of a run that has diverged, and lists for tuples.
 
     >>> _value(tuple[float, ...], [0.5, None]), _value(float | None, None)

@@ -14,8 +14,8 @@ from sim.results.result import Result
 
 _LEAST = 2e-3  # share of the step that a change must save
 # The share of the device's memory that a step may fill after a change that takes more memory. The
-# simulated allocator runs the unchanged script's steps before it, so it has up to 10 % less memory
-# reserved than after changed steps.
+# simulated allocator first runs steps of the unchanged script. It then has up to 10 % less memory
+# reserved than after steps of the changed script.
 _ROOM = 0.9
 _SEVERAL = "the changes below together, without those that save nothing beside the others"
 
@@ -101,8 +101,8 @@ def _best_of_each(
 def _together(
     setup: Setup, result: Result, best: Sequence[tuple[Suggestion, Advice]]
 ) -> Advice | None:
-    """Make the changes one after the other, and keep each change that helps beside the earlier
-    changes. Returns None if fewer than two changes are kept."""
+    """Make the changes one after the other, and keep each change that helps in addition to the
+    earlier changes. Returns None if fewer than two changes are kept."""
     now, played, samples, taken = setup, result, 1.0, []
     for suggestion, _ in counted(best, total=len(best), unit="change"):
         try:

@@ -1,4 +1,4 @@
-"""Effects of single changes of the plan: each choice of the search is changed by itself."""
+"""Effects of single changes of a plan: each choice that the search makes is changed alone."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -35,8 +35,8 @@ class Change:
 
 
 def changes(setup: PlanSetup, result: Result) -> list[Change]:
-    """Return the changes that fit into memory and make the step shorter (or make it fit), the best
-    first: of the plan, and of an exchange that blocks the stages."""
+    """Return changes of the plan, and of an exchange that blocks the stages, the best first. After
+    each change, the step fits into memory and is shorter (or the step did not fit before)."""
     space = _space(setup)
     tried = [*_neighbours(setup, space), *_exchanges(setup)]
     made = so_far((other, _made(other.setup)) for other in tried)
@@ -61,7 +61,7 @@ def _space(setup: PlanSetup) -> Space:
 
 
 class _Other(NamedTuple):
-    """A setup with a changed choice: its name, the old and new value, and what makes the setup."""
+    """A changed choice: its name, the old and new value, and a function that makes the setup."""
 
     choice: str
     before: str

@@ -19,10 +19,11 @@ from sim.scenario.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation(Answer):
-    """The gain from each resource if it were faster, kernels compared with the device's peaks, and
-    the best change of each choice of the plan. A recorded step has no plan. Instead, it has the
-    `lines` of its script with the seconds of their kernels, and the memory that lines hold at the
-    fullest moment. `advice` are changes of a script, each played, the largest saving first."""
+    """What limits a step. `limits` are the resources that would shorten the step if they were
+    faster. `kernels` are compared with the device's peaks, and `changes` of the plan are played. A
+    recorded step has no plan, but `lines` of its script with the seconds of their kernels, and the
+    memory of lines at the `fullest` moment. `advice` are changes of a script that were played, the
+    largest saving first."""
 
     view = "sim.interface.views.explanation"
     picture = "sim.interface.plots.explanation"
@@ -62,12 +63,12 @@ class Explanation(Answer):
 
     @property
     def then(self) -> list[dict[str, Any]]:
-        """The limits that remain once the first is twice as fast."""
+        """The limits that remain when the first resource is twice as fast."""
         return [asdict(limit) for limit in self.limits.then]
 
     @property
     def changed(self) -> list[dict[str, Any]]:
-        """The best change of each choice of the plan, the largest gain first."""
+        """Changes of the plan that make the step shorter, the largest gain first."""
         return [
             {"choice": change.choice, "before": change.before, "after": change.after,
              "step_time": change.step_time, "memory": change.result.memory_per_gpu["total"]}

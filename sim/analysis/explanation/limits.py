@@ -1,4 +1,4 @@
-"""Limits of a step: how much shorter it is with one resource faster, by replay or by plays.
+"""Limits of a step: how much shorter the step is if a resource is faster.
 
 The step's kernels are also compared with the roofline of their device (Williams et al. 2009).
 """
@@ -32,7 +32,7 @@ _LEAST = 5e-4  # share of a step; a resource that costs less is no limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """The step (s) if one resource is twice as fast, and if its work takes no time."""
+    """The step (s) if the resource is twice as fast (`halved`) or takes no time (`free`)."""
 
     resource: str
     halved: float
@@ -56,8 +56,8 @@ def limits(setup: Setup) -> Limits:
 
     For a plan's step, the changed durations are columns of one compiled replay. A recorded step is
     played again for each change. Everything that waits for a shortened operation moves. In a
-    recorded step, shorter transfers slow the kernels beside them less; in a plan's step, they slow
-    them as much as before. Raises `InputError` for a step that cannot be replayed.
+    recorded step, a shorter transfer slows the kernels beside it less; in a plan's step, these
+    kernels lose as much time as before. Raises `InputError` for a step that cannot be replayed.
     """
     speeds = questions.speeds(setup)
     step, found = _limits(speeds, np.ones(len(speeds.kinds)))
@@ -91,8 +91,8 @@ def _place(kinds: Sequence[str], resource: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """Kernels of one name on a rank of the slowest stage. They have their seconds in a step, the
-    rate that they reach (FLOP/s or B/s, by `bound`), and the rate's share of the device's peak."""
+    """All kernels of a name on a rank of the slowest stage: their `seconds` in a step, the rate
+    `reached` (FLOP/s if `bound` is compute, else B/s), and its share of the device's peak."""
 
     name: str
     seconds: float

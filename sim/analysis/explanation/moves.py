@@ -35,7 +35,7 @@ _SEEDS = 5  # seeds of moves near the best
 _NEAR = 1.15  # moves up to this many times as slow as the best are played with further seeds
 _LEAST_AGAIN = 3  # at least so many moves are played with further seeds
 _ESTIMATED = 0.9  # a move's `least` is an estimate, which may be some percent too high
-_FAR = 1.05  # a move is not played if its bound is more than so many times the best move
+_FAR = 1.05  # a move is not played if its bound is more than so many times the best cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +137,8 @@ class Moves(Answer):
     setup: Setup | None = field(default=None, repr=False, compare=False)
 
     def emitted(self, form: str) -> tuple[str, list[str]]:
-        """Return a framework's arguments that start the recommended move, and the values that they
-        cannot express. Raises `InputError`."""
+        """Return a framework's arguments that start the recommended move, and the values that the
+        arguments cannot express. Raises `InputError`."""
         from sim.interface.frameworks.loop_writing import written
 
         best = self.recommended
@@ -291,7 +291,7 @@ def _on(scenario: str | PathLike[str] | BaseScenario, settings: Settings) -> Bas
 
 
 def _again(setup: Setup, found: list[Move]) -> Iterator[Move]:
-    """Yield the moves. Moves near the best are played with further seeds if plays draw numbers."""
+    """Yield the moves. If plays are random, moves near the best are played with further seeds."""
     scenario = getattr(setup, "scenario", None)
     drawn = None if scenario is None else questions.seeds(scenario)
     seeds = [] if drawn is None else [kind.set_up(own) for own in islice(drawn, 1, _SEEDS)]

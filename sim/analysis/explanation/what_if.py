@@ -20,7 +20,7 @@ from sim.uncertainty.draws import bandwidth
 SPEEDS = (0.5, 0.67, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0)  # factors on the scenario's speeds
 MICROBATCH = "sequences of a microbatch"
 _LEAST = 5e-4  # share of a step that a knob must change
-_KNOBS = {  # each knob with the first letters of the resources whose seconds it changes
+_KNOBS = {  # each knob with prefixes of the names of resources whose seconds it changes
     "speed of the GPUs' kernels": ("gemm", "attention", "stream"),
     "speed of collectives inside passes": ("collective",),
     "bandwidth of all other transfers": (bandwidth(""),),
@@ -55,7 +55,7 @@ def what_if(setup: Setup, *, microbatches: bool = True, plays: int = 0) -> WhatI
     """Return the knobs that matter most, and step times at all combinations of their values. The
     times are columns of replays, one replay for each microbatch that the plan allows with the same
     global batch. Some steps cannot be replayed in this way, such as steps of a script with several
-    streams. They are played up to `plays` times.
+    streams. Such a step is played instead, at most `plays` times.
 
     Kernels at twice the speed take half as long; launches and latencies keep their seconds.
     Everything that waits for a changed operation moves (`limits`). Raises `InputError` for a step
@@ -80,7 +80,7 @@ def what_if(setup: Setup, *, microbatches: bool = True, plays: int = 0) -> WhatI
 
 
 def _played(own: Speeds, plays: int) -> WhatIf:
-    """Return all knobs that the step feels, with as many speeds as `plays` allow."""
+    """Return the knobs that change the step most, with as many speeds as `plays` allow."""
     felt = _felt(own, most=2 if plays < 3**_MOST else _MOST)
     fine = (speeds for speeds in _GRIDS if len(speeds) ** len(felt) <= plays)
     speeds = next(fine, _GRIDS[-1])
@@ -115,7 +115,8 @@ def _rows(speeds: Speeds, kinds: Sequence[str]) -> list[int]:
 
 
 def _microbatches(setup: PlanSetup) -> Iterator[PlanSetup]:
-    """Yield the job with each size of microbatch that its plan allows, ascending, its own too."""
+    """Yield the job with each size of microbatch that its plan allows, in ascending order. The
+    job's own size is among them."""
     plan = setup.job.plan
     microbatch = plan.microbatch
     sizes = {

@@ -1,13 +1,14 @@
 """`sim.networks`: compare several clusters under a mix of jobs.
 
-A job's weight w_j is its share of the devices' hours on the first cluster. t_jk is the expected
-step of job j on cluster k. For the work of an hour on the first cluster, cluster k needs h_k =
-sum_j w_j t_jk / t_j1 hours. Tokens per dollar of rent are (sum_j w_j tokens_j / t_j1) / (h_k
-price_k). With a failure, the steps t' need sum_j w_j t'_jk / t_j1 hours. Including the network's
-bill, an hour of a GPU costs price_k + bill_k / (GPUs_k x hours of `price.network_years`).
+A job's weight w_j is its share of the devices' hours on the first cluster. Job j has an expected
+step of t_jk seconds on cluster k, or t'_jk with the failure. For the work of an hour on the first
+cluster, cluster k needs h_k = sum_j w_j t_jk / t_j1 hours, or sum_j w_j t'_jk / t_j1 with the
+failure. Let a step of job j have n_j tokens per GPU, and let cluster k cost p_k dollars per GPU and
+hour. Then a dollar of rent buys 3600 (sum_j w_j n_j / t_j1) / (h_k p_k) tokens. With the network's
+bill, an hour of a GPU costs p_k + bill_k / (GPUs_k x hours of `price.network_years`).
 
-Errors of the steps say how sure the order of clusters is. Steps of one job that rest on the same
-measured runs share most of their errors, and shared errors cancel
+The errors of the steps determine how certain the order of clusters is. Steps of one job that rest
+on the same measured runs share most of their errors, and shared errors cancel
 (`sim.uncertainty.intervals.faster`). Other errors are taken as independent. Where connections are
 hashed to links, a step is the mean over several seeds of the hash. The spread over seeds is a
 further error, because a real cluster has only one of these hashes.
@@ -36,7 +37,7 @@ from sim.uncertainty import student
 from sim.uncertainty.intervals import LEVEL
 from sim.uncertainty.order import faster, longer
 
-SEEDS = 5  # how many seeds of the hash of connections to links
+SEEDS = 5  # a step is the mean over so many hashes of connections to links
 _GRAMMAR = "write NAME, or 'NAME: KEY=VALUE; KEY=VALUE'"
 
 
@@ -70,11 +71,11 @@ class JobStep:
 class Network:
     """A cluster under the mix of jobs. Unknown values are None.
 
-    `hours` are needed for the work of an hour on the first cluster, `low` to `high` at the level of
-    intervals. `sound` and `failed` are the hours without and with the failure. Tokens per dollar
-    count the rent, or the rent and the network's price, written off over years. `watts` is the draw
-    of a device with its share of a host. `sure` is the probability that the mix takes longer here
-    than on the best cluster, if both are measured. `longer` bounds the share by which the mix takes
+    `hours`, with the interval `low` to `high`, are needed for the work of an hour on the first
+    cluster. `sound` and `failed` are the hours without and with the failure. Tokens per dollar
+    count the rent, or the rent and the network's price, written off over years. `watts` is drawn by
+    a device and its share of a host. `sure` is the probability that the mix takes longer here than
+    on the best cluster, if both are measured. `longer` bounds the share by which the mix takes
     longer, at the level of intervals. `spread` is the standard deviation of the hours over hashes
     of connections, as a share of the hours. `bill` counts switches, cables and transceivers for all
     of the cluster's GPUs; `dollars` is their price.

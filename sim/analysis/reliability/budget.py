@@ -1,7 +1,8 @@
 """When is training done, at what cost, and how many GPUs does a deadline need or a budget allow?
 
-Training is done once tokens / (tokens a step) x (step seconds) are productive. The step is drawn
-from its distribution around the simulated step, as measured runs give it (`sim.results.likely`).
+Training is done when tokens / (tokens per step) x (seconds per step) are productive. The length of
+a step is drawn from the distribution that measured runs give around the simulated step
+(`sim.results.likely`).
 Failures, restarts and checkpoints are simulated to find the time in which a run reaches its
 productive seconds (`sim.engine.training_run`). Histories are added until the chance to be done by
 any day has a standard error of at most 1.5 %. All pairs of a step and a history are equally likely.
@@ -42,7 +43,7 @@ CHANCES = (0.1, 0.5, 0.9)
 _STEPS = 99  # quantiles of the step's distribution
 _FEWEST, _SURE = 64, 0.015  # the fewest histories of a job; the largest standard error
 _LONGEST = 400 * DAY  # the most productive time that is simulated; times of longer runs are scaled
-# Training that takes longer than _NEVER x its productive time + _REPAIRS x a repair never ends.
+# Training longer than _NEVER x its productive time + _REPAIRS x a repair counts as never ending.
 _NEVER, _REPAIRS = 50.0, 3.0
 
 
@@ -133,9 +134,10 @@ def budget(
 
     `failures` is a table of interruptions as `sim goodput` takes it; None means no failures.
     Settings such as "recovery.restart=10 min" change the table. With a `deadline` (s, or a text
-    such as "3 weeks"), the answer has the fewest GPUs that meet it with this `chance`. The layout
-    stays the scenario's with more or fewer replicas, and the batch is the nearest that the replicas
-    divide. With `money` (dollars), the answer has the numbers of GPUs whose rent stays within it.
+    such as "3 weeks"), the answer has the fewest GPUs that meet it with this `chance`. Other
+    numbers of GPUs have more or fewer replicas of the scenario's layout, and the nearest batch that
+    the replicas divide. With `money` (dollars), the answer has the numbers of GPUs whose rent stays
+    within the money.
     Raises `InputError`.
     """
     if not 0.0 < chance < 1.0:
@@ -201,14 +203,14 @@ def _known(seconds: float) -> float | None:
 
 
 def _quantile(times: Sequence[float] | NDArray[np.float64], chance: float) -> float:
-    """Return the smallest of the times such that a share `chance` of all times is no longer."""
+    """Return the smallest of the times that is at least as long as a share `chance` of them."""
     return float(np.quantile(times, chance, method="inverted_cdf"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """What all sizes of a job share: the `tokens` to train on, the table of failures, if any, and
-    the requested chance."""
+    """What all sizes of a job share: the `tokens` to train on, the table of failures, if any, its
+    values `settled` by the user, and the requested chance."""
 
     tokens: float
     table: Failures | None
@@ -304,9 +306,9 @@ class _Size:
 
 
 def _needed(histories: Sequence[Sequence[float]]) -> int:
-    """Return how many histories are needed. At each decile of all times, each history has a share
-    of its times that are over. The mean of these shares must have a standard error of at most
-    `_SURE`."""
+    """Return how many histories are needed. A history has a time for each length of the step. At
+    each decile of all times, take the share of each history's times up to the decile. The mean of
+    these shares over the histories must have a standard error of at most `_SURE`."""
     if not histories:
         return _FEWEST
     times, tenths = np.array(histories), np.linspace(0.1, 0.9, 9)
@@ -316,9 +318,9 @@ def _needed(histories: Sequence[Sequence[float]]) -> int:
 
 
 class _Sizes:
-    """A job with other numbers of replicas. Each number is set up only when it is looked at, with
-    the batch nearest to the job's own that the replicas divide. With more GPUs, each GPU holds no
-    more memory, and the job is done sooner but costs more in all."""
+    """A job with other numbers of replicas. A number is set up only when it is looked at, with the
+    batch nearest to the job's own that the replicas divide. With more GPUs, each GPU holds no more
+    memory, and the job is done sooner but costs more in total."""
 
     def __init__(self, outlook: _Outlook, own: _Size) -> None:
         self._outlook, self._job = outlook, own.job
@@ -347,7 +349,7 @@ class _Sizes:
 
     def _first(self, choices: Sequence[int], passes: Callable[[_Size], bool]) -> int:
         """Return the index of the first choice that passes, or the number of choices if none
-        passes. After the first choice that passes, every choice that can run must pass, too."""
+        passes. The search assumes that every later choice that can run passes, too."""
 
         def enough(place: int) -> bool:
             size = next(filter(None, map(self._with, choices[place:])), None)

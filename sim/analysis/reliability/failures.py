@@ -50,8 +50,8 @@ class FailureCause(Checked):
     def __post_init__(self) -> None:
         Checked.__post_init__(self)
         if self.state and (self.breaks or self.planned or self.slows > 1.0):
-            raise ValueError("steps in the state say how slow training is: leave out breaks, "
-                             "planned and slows")  # fmt: skip
+            raise ValueError("a step played in the state says how slow training is: leave out "
+                             "breaks, planned and slows")  # fmt: skip
         if self.lasts is not None and not self.state and self.slows == 1.0:
             raise ValueError("lasts needs a state or slows: give one of them")
 
@@ -145,7 +145,7 @@ class Failures:
         loaded; `saved` describes checkpoints whose traffic was played."""
         scale = "" if gpus == self.gpus else f", in proportion to {several(gpus, 'GPU')}"
         if self.interruptions is not None:
-            scale += f", {self.interruptions:g} interruptions a device and year as set"
+            scale += f", {self.interruptions:g} interruptions per device and year as set"
         whole = [cause.name for cause in self.cause if cause.component == "job"]
         if scale and whole:
             scale += f"; failures of a whole job ({', '.join(whole)}) keep their rate"

@@ -79,10 +79,10 @@ def expected_share(conduct: Conduct, between: float) -> float:
     return float(np.exp(-away) * (conduct.interval / between) / np.expm1(cycle))
 
 
-TARGET = 0.9
+TARGET = 0.9  # the effective share that `allowed` asks for
 _STOPS = (1.0, 5.0, 15.0, 30.0, 60.0)  # examples of seconds that a checkpoint stops training
 _LOOKED_AT = 32  # if workers fail one by one, at most so many of them are simulated
-ENOUGH = 10**9
+ENOUGH = 10**9  # spare nodes that never run out
 
 # How often all days are simulated (the ledger, and nine intervals), and seconds on one core for
 # each failure.
@@ -186,9 +186,9 @@ def saving_of(
     recovery: Recovery,
     settled: Container[str],
 ) -> Saving | None:
-    """Return the seconds of a scenario's checkpoints where their traffic is played; None where a
-    bandwidth or a `settled` key gives the seconds. A plan without checkpoints uses the topology's
-    own storage, if it has one."""
+    """Return the seconds of a scenario's checkpoints if their traffic is played; None if a
+    bandwidth or a key that the user `settled` gives the seconds. A plan without checkpoints uses
+    the topology's own storage, if it has one."""
     if checkpoints is None and setup.job is not None and pace.topology.storage is not None:
         checkpoints = Checkpoints(steps=1)  # the best interval is found later
     if checkpoints is None or checkpoints.storage is not None or pace.alone > 1:
@@ -228,8 +228,8 @@ def of_pace(
 
 def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int) -> Goodput:
     """Simulate workers that do not wait for one another, and return the mean of their ledgers. Each
-    worker has the faults of its own devices and servers. Meanwhile, servers or the other workers
-    hold the weights. So checkpoints stop nobody, and no worker returns to a checkpoint."""
+    worker has the faults of its own devices and servers. While it is away, servers or the other
+    workers hold the weights. So checkpoints stop nobody, and no worker returns to a checkpoint."""
     faults = failures.faults(pace.gpus_of_one)
     of_all = failures.faults(pace.topology.gpus)
     own, between = map(failures.between, (pace.gpus_of_one, pace.topology.gpus))
@@ -326,7 +326,7 @@ def effective(faults: Sequence[Fault], conduct: Conduct, days: float, seed: int)
 def intervals(
     faults: Sequence[Fault], conduct: Conduct, days: float, seed: int
 ) -> tuple[tuple[float, float], ...]:
-    """Return intervals around the one in use with their effective shares, simulated with the same
+    """Return intervals around the interval in use, with their effective shares under the same
     failures."""
     tried = [max(conduct.interval * 2.0 ** (power / 2.0), 1.0) for power in range(-4, 5)]
     shares = so_far(
@@ -359,7 +359,7 @@ def _longest(
 ) -> float:
     if between == float("inf"):
         return between
-    # The formula bounds away = detection + restart: away < M ln(its share at away = 0 / target).
+    # By the formula, away = detection + restart < M ln(share if away = 0 / target), M = between.
     ideal = expected_share(replace(conduct, detection=0.0, restart=0.0), between)
     low, high = 0.0, max(2.0 * between * float(np.log(ideal / TARGET)), 60.0)
     for _ in range(5):

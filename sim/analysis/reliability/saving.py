@@ -4,9 +4,9 @@ long does reading it back take?
 If only a bandwidth B is known, a checkpoint of S bytes stops training for S / B seconds. If the
 topology has storage, the checkpoint's bytes are traffic, played on the links. Synchronous
 checkpoints stop training until they are written. Asynchronous checkpoints stop training for the
-copy to the hosts' memory. The copy is then written beside the next steps, spread evenly over as
-many steps n as needed. If their traffic meets these bytes on NICs, PCIe or memory, the steps become
-longer, T_n instead of T: stop = copy + n (T_n - T).
+copy to the hosts' memory. The copy is then written during the next n steps, spread evenly over as
+many steps as needed. If the steps' own traffic meets the copy on NICs, PCIe or memory, a step takes
+T_n instead of T seconds. In all, training stops for stop = copy + n (T_n - T) seconds.
 """
 
 from collections.abc import Sequence

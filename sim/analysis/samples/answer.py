@@ -19,9 +19,9 @@ class Samples(Answer):
 
     `healthy` is the step with every rank at its usual speed; `loss` is the mean step minus
     `healthy`. The parts of `by_meeting` add up to `loss` and say where ranks wait. `by_cause` says
-    for each cause by how much the mean step would be shorter without it. `sensitivity` has a row
-    for each stage. If a tensor-parallel group of the stage is a tenth slower, the step is longer by
-    so many seconds. `removed` is the mean step after the slowest k nodes are replaced by ordinary
+    for each cause by how much the mean step would be shorter without it. `sensitivity` says for
+    each stage by how many seconds the step is longer if a tensor-parallel group of the stage is a
+    tenth slower. `removed` is the mean step after the slowest k nodes are replaced by ordinary
     nodes. `owed` [stages][replicas] are the seconds of the mean step that each group causes (first
     order). All of these are computed on the first `closer` samples. `mean_error` and `worst_error`
     are errors of the replay against the clock. A recording is played on the clock, so both are 0,
@@ -62,7 +62,7 @@ class Samples(Answer):
 
     @property
     def loss(self) -> float:
-        """The mean step less the healthy step (s)."""
+        """The mean step minus the healthy step (s)."""
         return self.mean - self.healthy
 
     @property

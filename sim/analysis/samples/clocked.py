@@ -1,5 +1,5 @@
-"""Straggler samples of any program, played on the clock, because its streams wait for one another
-in ways that no replay has.
+"""Straggler samples of any program, played on the clock. No replay covers the ways in which the
+program's streams may wait for one another.
 
 If all ranks are alike (one stage, equal links), a step takes as long as if all ranks were as slow
 as the slowest rank. Every rank runs the same operations, so the slowest rank waits only for
@@ -31,7 +31,7 @@ from sim.kind import Setup
 from sim.program.program import Program
 from sim.variability.laws import Jitter
 
-_CLOSER = 16  # steps for each closer look: at each cause, and at replaced nodes
+_CLOSER = 16  # steps that are played again without each cause, and with nodes replaced
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ from sim.variability.laws import Jitter, Lognormal
 
 Steps = Callable[[Floats], Floats]  # seconds of steps with these slowdowns [steps, ranks]
 
-REMOVED = (1, 4, 16)
+REMOVED = (1, 4, 16)  # numbers of the slowest nodes that are replaced
 
 
 def by_cause(

@@ -15,9 +15,9 @@ _T90 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """The share by which a value is larger than another value with the same seed. `by` is the mean
-    of logarithms as a share; `low` to `high` is its 90 % interval by Student's t of the pairs.
-    `both` counts the pairs in which both values are finite."""
+    """The share by which a value is larger than another value with the same seed. `by` is
+    exp(mean logarithm of the pairs' ratios) - 1; `low` to `high` is its 90 % interval by Student's
+    t. `both` counts the pairs in which both values are finite and positive."""
 
     by: float
     low: float

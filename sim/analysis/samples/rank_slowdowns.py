@@ -1,4 +1,4 @@
-"""How slow every rank is in every step: causes are drawn, and the slowest member slows a group."""
+"""How slow each rank is in each step: causes are drawn; a group is as slow as its slowest rank."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
@@ -63,7 +63,7 @@ class RankPlacement:
 
 @dataclass(frozen=True, slots=True)
 class RankSlowdowns:
-    """The factor on kernels' time of every rank: [steps, ranks], all causes multiplied.
+    """The factor by which each rank's kernels take longer [steps, ranks], over all causes.
 
     `by_cause` has the factors of each cause: [steps, ranks], or [1, ranks] for a lasting cause.
     """

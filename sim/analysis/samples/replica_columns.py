@@ -26,7 +26,7 @@ from sim.scenario.setup import PlanSetup
 Key = TypeVar("Key", int, tuple[int, int])
 
 PROCESSES = 2  # processes that play columns on the clock
-_TEST = 0.1  # the slowdown of a group whose effect is its sensitivity
+_TEST = 0.1  # a step's sensitivity to a group is the effect of this slowdown of the group
 
 
 class ReplicaColumns:
@@ -58,7 +58,7 @@ class ReplicaColumns:
         program = training_step(setup.job)
         folding = Folding(program, replace(setup.machine, slowdown={}))
         if len(folding.roles) != len(program.stages):
-            fault = "a slow link or an uneven placement makes replicas unlike"
+            fault = "a slow link or an uneven placement makes replicas differ"
             raise InputError(f"{setup.name}, --samples", fault, "leave the slow link out")
         folded = folding.folded()
         contention = clocked_contention(folded)
@@ -71,7 +71,8 @@ class ReplicaColumns:
         return cls(setup, folding, columns, contended=bool(contention))
 
     def contended_like(self, groups: Floats) -> "ReplicaColumns":
-        """Return columns with the mean contention of replicas with slowdowns [runs, stages]."""
+        """Return columns with the mean contention of replicas whose stages have the slowdowns
+        `groups` [runs, stages]."""
         runs = [clocked_contention(self._slowed(slowdowns)) for slowdowns in groups]
         columns = ColumnProgram(
             self.columns.shape.program,
@@ -108,7 +109,7 @@ class ReplicaColumns:
         return times.reshape(-1, self.replicas)
 
     def pipelines(self, groups: Floats) -> Floats:
-        """Return the step times of single replicas [columns, stages]."""
+        """Return the step times of single replicas with slowdowns [columns, stages]."""
         return self.columns.times(self.durations(groups))
 
     def clock_check(self, samples: int) -> "ClockCheck":

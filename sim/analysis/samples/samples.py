@@ -2,13 +2,13 @@
 
 Each tensor-parallel group is as slow as its slowest member. Each replica's pipeline is a column of
 a replay, with a slowdown for every stage. Replicas meet wherever a gradient is reduced. So a sample
-of 16,384 ranks is 128 columns, and a thousand samples take seconds. A recording has no such columns
-(`clocked`).
+of 16,384 ranks in 128 replicas is 128 columns, and a thousand samples take seconds. A recording has
+no such columns (`clocked`).
 
 Replicas that are out of step share the links of a node less than replicas in step do. A column
 knows only its own replica, and is evaluated as if the replica's neighbours were as slow as it is.
-So the drawn time of a step with one slow replica lies between its true time and the time with all
-replicas as slow.
+So the drawn time of a step with one slow replica lies between its true time and the time of a step
+whose replicas are all as slow.
 """
 
 import time
@@ -38,10 +38,10 @@ from sim.scenario.setup import PlanSetup
 from sim.simulate import garbage_left
 from sim.variability.laws import Jitter
 
-_CLOSER = 12_800  # columns for each closer look: at causes, waiting, and replaced nodes
+_CLOSER = 12_800  # columns that are evaluated again for causes, waiting, and replaced nodes
 _CLOCKED = 4  # steps with stragglers on the clock if the healthy step's contention is not typical
 
-_OF_RANK = 1e-6  # s of a rank in a step, on one core
+_OF_RANK = 1e-6  # s on one core to draw a rank in a step
 
 
 def drawn(scenario: BaseScenario, count: int, *, task: Any = None) -> Samples | Seeds:

@@ -27,8 +27,8 @@ _DRAWN = (
 )  # fmt: skip
 _SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
 
-_ROUNDING = 1e-12
-_OF_RUN = 0.05  # the least seconds of a run, on one core
+_ROUNDING = 1e-12  # a spread that is a smaller share of the mean counts as zero
+_OF_RUN = 0.05  # the least seconds that a run takes on one core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

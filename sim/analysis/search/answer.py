@@ -29,11 +29,11 @@ class SearchResult(Answer):
 
     `recommended` is the simplest layout that cannot be told apart from the fastest; layouts that
     leave memory free are preferred. `beside` are scenarios of the same model, batch and GPUs that
-    are faster than `recommended`. `beyond` is the layout recommended without a framework, if its
-    arguments cannot express it.
+    are faster than `recommended`. `beyond` is the layout recommended without a framework, if the
+    framework's arguments cannot express this layout.
 
     The search took `search_seconds`; with playing the best layouts it took `wall_seconds`. A
-    `stopped` search (Ctrl-C) has looked at some of the meshes, or played some of the best layouts.
+    `stopped` search (Ctrl-C) has not looked at all meshes, or not played all of the best layouts.
     """
 
     view = "sim.interface.views.search"

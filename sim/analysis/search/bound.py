@@ -68,8 +68,9 @@ class PipelineBounds:
         return max(bounds)
 
     def _pieces(self, job: Job, *, splits: bool) -> list[ChunkSeconds]:
-        """Return the seconds of the model's pieces in order, kept by the identity of the chunks
-        together with the chunks; schedules that cut alike have the same chunks."""
+        """Return the seconds of the model's pieces in order. They are remembered by the identity of
+        the chunks, since schedules with equal cuts share the chunks. The chunks are kept as well,
+        so that no other object gets their identity."""
         key = id(job.chunks), job.workload, splits
         if key not in self._rows:
             chunks = {
@@ -109,7 +110,7 @@ class PipelineBounds:
 
 
 class StreamBounds:
-    """The second bounds of programs; `machines` gives the machine that knows a program's costs."""
+    """The second bounds of programs; `machines` returns a program's machine, which has costs."""
 
     def __init__(self, machines: Callable[[Program], FoldedMachine]) -> None:
         self._machines = machines

@@ -1,7 +1,7 @@
 """The step times of many jobs without a clock, as if every transfer were alone on its links.
 
 A job's program is the program that the clock would play. Programs of one shape are columns of one
-evaluation. Pipelines of many microbatches are short pipelines with a repeated part.
+evaluation. A pipeline of many microbatches is evaluated as a short pipeline with a repeated part.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from sim.parallel.step import training_step
 from sim.program.program import Program
 from sim.program.schedule import Schedule
 
-_NUMBERS = 4_000_000  # floats (moments and causes) that are evaluated at once
+_NUMBERS = 4_000_000  # floats (points in time, and seconds by cause) that are evaluated at once
 # Microbatches per stage after which a pipeline should be in a steady state, tried in turn.
 _STEADY = (3,)
 
@@ -40,8 +40,8 @@ class Pipelining:
 
 
 def pipelining(job: Job, effort: int = 0) -> Pipelining:
-    """Return the short form of a job's schedule. Higher efforts give longer forms, the highest
-    effort the whole schedule."""
+    """Return the short form of a job's schedule. A higher effort gives a longer form; the highest
+    effort gives the whole schedule."""
     plan, name = job.plan, job.plan.pipeline
     if job.order is not None:
         return Pipelining(job.order)
@@ -111,7 +111,7 @@ class Evaluator:
         shapes: dict[tuple[object, ...], list[tuple[int, Estimate, Pipelining]]]
         shapes = defaultdict(list)
         for number, candidate in candidates.items():
-            if not candidate.program.ends:  # every stage ends its step at a moment of its own
+            if not candidate.program.ends:  # stages end their steps at different times
                 times[number] = play(_whole(candidate), candidate.machine).step_time
                 continue
             estimate = self.machine(candidate.program, candidate.machine).estimate(

@@ -57,7 +57,7 @@ def _schedule(plan: Plan) -> str:
 
 
 def _context(plan: Plan) -> str:
-    """Write the ranks of a sequence, and how they exchange keys where it is not the stack's way."""
+    """Write how many ranks share a sequence, and how they exchange keys if the plan says so."""
     return str(plan.cp) if plan.context is None or plan.cp == 1 else f"{plan.cp} {plan.context}"
 
 

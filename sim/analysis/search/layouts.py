@@ -13,8 +13,8 @@ from sim.parallel.plan import Plan
 
 @dataclass(slots=True)
 class Pruned:
-    """The numbers of layouts that were never evaluated, by reason. The sizes do not divide, the
-    memory is too small, or a lower bound of the step time is already too long."""
+    """How many layouts were never evaluated, by reason. Their sizes do not divide the job, they
+    need too much memory, or a lower bound of their step time is too long."""
 
     divisibility: int = 0
     memory: int = 0

@@ -29,7 +29,8 @@ from sim.scenario.setup import ordered
 
 
 class MeshLayouts:
-    """The layouts on a mesh with the sizes of plan `sizes`. Meshes of one family share `known`."""
+    """The layouts on a mesh with the sizes of plan `sizes`. Meshes that differ only in their stages
+    share `known`."""
 
     def __init__(self, space: Space, sizes: Plan, known: Known) -> None:
         self.space, self._known, self.evaluator = space, known, Evaluator()
@@ -45,7 +46,7 @@ class MeshLayouts:
 
     @property
     def suited(self) -> list[Plan]:
-        """The plans with chosen passes that can divide the model."""
+        """The plans that can divide the model, with all choices of passes made."""
         return self._tried[0]
 
     @property
@@ -140,7 +141,7 @@ class MeshLayouts:
         return self._activations[key]
 
     def _job(self, plan: Plan) -> Job:
-        """Return the job of a plan, kept by the plan's identity together with the plan."""
+        """Return the job of a plan. Job and plan are remembered by the plan's identity."""
         if id(plan) not in self._jobs:
             self._jobs[id(plan)] = plan, self._made(plan)
         return self._jobs[id(plan)][1]

@@ -21,7 +21,7 @@ from sim.parallel.plan import Plan
 from sim.results.result import Result
 from sim.simulate import answer
 
-USUAL = "megatron-core"  # the software of a job that names none
+USUAL = "megatron-core"  # the software of a job that names no software
 
 Values = Iterable[str] | Mapping[str, Iterable[object]]
 

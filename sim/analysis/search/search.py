@@ -30,7 +30,7 @@ from sim.simulate import answer, garbage_left
 from sim.uncertainty.order import told_apart
 
 BEST = 8
-WITHIN = 1.25  # how much slower than the best a layout may be and still be of interest
+WITHIN = 1.25  # layouts that take up to this many times as long as the best are kept
 _BOUNDED, _EVALUATED = 0.2, 0.5  # shares of the progress bar; playing the best takes the rest
 _WAVE = 2  # meshes of the first wave
 
@@ -197,7 +197,7 @@ def _nothing(space: Space, pruned: Pruned, tried: Sequence[Sequence[Mesh]]) -> I
     if pruned.memory:
         fault = f"none of {pruned.memory} layouts fits in memory"
         most = f"{most_gpus(space):,} GPUs"
-        more = f"neither other choices nor more GPUs, up to {most}, would do; take larger GPUs"
+        more = f"neither other choices nor up to {most} help; take GPUs with more memory"
         return FitError("sim plan", fault, "; ".join(remedies(space)) or more)
     gpus, batch = space.gpus, space.global_batch
     every = chain.from_iterable(tried)
@@ -209,7 +209,7 @@ def _nothing(space: Space, pruned: Pruned, tried: Sequence[Sequence[Mesh]]) -> I
         others = {key: own for key, own in space.only.items() if key != name}
         if _divides(replace(space, only=others)):
             words = " or ".join(space.only[name])
-            beside = f" with {', '.join(others)} as --only names them" if others else ""
+            beside = f" with the values of {', '.join(others)} in --only" if others else ""
             fault = f"no layout of {gpus} GPUs for this model has {name} = {words}{beside}"
             return InputError("sim plan, --only", fault, f"leave {name} out to see other values")
     most = f"in at most {MOST_MICROBATCHES:,} micro-steps"

@@ -107,5 +107,5 @@ def run(
 def _refuse_with_samples(files: dict[str, Path]) -> None:
     for name in files:
         if not hasattr(_outputs()[name], "write_samples"):
-            fault = "shows one step or run, not --samples"
+            fault = "plays a single step or run, but --samples plays many"
             raise InputError(_flag(name), fault, "leave out one of the two")

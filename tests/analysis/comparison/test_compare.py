@@ -228,8 +228,8 @@ def test_settings_alone_are_those_of_the_first_scenario_or_result() -> None:
     [
         (["megatron-1.7b"], "1 to compare; give two or more"),
         (["megatron-1.7b", "plan.tp=4"], "write NAME, 'NAME: KEY=VALUE"),
-        ([": plan.tp=4", "megatron-1.7b"], "is nothing to compare"),
-        (["megatron-1.7b", "megatron-1.7b:"], "is nothing to compare"),
+        ([": plan.tp=4", "megatron-1.7b"], "names no job"),
+        (["megatron-1.7b", "megatron-1.7b:"], "names no job"),
         (["megatron-1.7b", "ps-ssp"], "compare jobs of one kind"),
         (["qwen3-32b-answers", "grpo-8b"], "compare jobs of one kind"),
         (["megatron-1.7b", ": plan.microbach=8"], "did you mean 'microbatch'?"),
@@ -328,7 +328,7 @@ def test_unlike_rates_of_learning_and_warnings_of_runs_are_noted() -> None:
     quick = ("sharing.steps=6", "sharing.learning.task=perceptron")
     unlike = sim.compare(*jobs, settings=quick)
     (note,) = unlike.notes
-    assert "(ps-async 0.05, sharing.mode=bsp 0.00625), which may decide more" in note
+    assert "(ps-async 0.05, sharing.mode=bsp 0.00625), which may matter more" in note
     assert f"note: {note}" in str(unlike)
     assert unlike.to_dict()["notes"] == [note]
     alike = sim.compare(*jobs, settings=(*quick, "sharing.learning.scaling=linear"))
@@ -379,7 +379,7 @@ def test_a_comparison_for_samples_names_them_and_gives_their_time_as_sim_cost_do
 
 
 def test_samples_are_not_held_against_tokens() -> None:
-    said = "megatron-1.7b: trains on tokens, jobs before it on samples"
+    said = "megatron-1.7b: counts tokens, but jobs before it count samples"
     for tokens in (None, 1e9):
         with pytest.raises(InputError, match=said):
             sim.compare("dlrm", "megatron-1.7b", tokens=tokens)

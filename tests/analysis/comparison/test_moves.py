@@ -129,7 +129,7 @@ def test_what_learns_nothing_is_not_held_against_a_loss() -> None:
 def test_losses_of_different_tasks_are_said_not_to_compare() -> None:
     other = "ps-async: sharing.learning.task=quadratic"
     notes = sim.compare("ps-async", other, settings=FEW).notes
-    assert any("losses of different tasks do not compare" in note for note in notes)
+    assert any("losses of different tasks are not comparable" in note for note in notes)
 
 
 def test_two_layouts_differ_by_an_interval_in_which_common_errors_cancel() -> None:

@@ -183,7 +183,7 @@ def test_rates_of_failures_are_asked_of_the_page(server: Server) -> None:
         for rate in ("0", "20")
     )
     assert "(0 interruptions" in few["html"]
-    assert "20 interruptions a device and year as set" in many["html"]
+    assert "20 interruptions per device and year as set" in many["html"]
     faulty = {"settings": {}, "own": {"recovery.restart": "6"}}
     assert "has no unit" in asked(server, "failures", faulty)[1]["fault"]
 

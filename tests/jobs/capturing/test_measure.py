@@ -49,7 +49,7 @@ def test_time_and_memory_of_a_script_are_laid_beside_its_prediction(tmp_path: Pa
 @pytest.mark.parametrize(
     ("source", "options", "said"),
     [
-        (MODEL + TRAIN, ["--steps", "30"], "ended after 7 of 30 steps after the first"),
+        (MODEL + TRAIN, ["--steps", "30"], "ended after 7 of 30 steps, not counting the first"),
         (MODEL + TRAIN, ["--steps", "2", "--topology", "nowhere"], "nowhere"),
         ("import torch\nnothing\n", [], "NameError"),
     ],

@@ -350,7 +350,7 @@ def test_the_page_says_in_which_precision_steps_are_computed() -> None:
     answer = sim.run("ps-async", settings=half).to_dict()
     assert (answer["inputs"]["precision"], answer["inputs"]["batch"]) == ("fp16", 32)
     both = sim.compare("ps-async", ": sharing.precision=fp16", settings={"sharing.steps": 2})
-    assert any("not computed in one precision" in note for note in both.notes)
+    assert any("computed in different precisions" in note for note in both.notes)
 
 
 @pytest.mark.parametrize(("method", "samples"), [("ad_psgd", 32), ("d_psgd", 32), ("", 7 * 32)])

@@ -47,7 +47,7 @@ def _member(
     dist.init_process_group(
         backend, init_method=store, rank=rank, world_size=ranks, timeout=_TIMEOUT
     )
-    answer = task(rank, *arguments)  # the end of a rank that fails closes its connections
+    answer = task(rank, *arguments)  # a rank that fails closes its connections when it ends
     with suppress(Exception):  # leaving fails if peers have died
         dist.destroy_process_group()
     return answer
@@ -83,7 +83,7 @@ def run(task: Task, ranks: int, *arguments: Any, device: str = "cpu", threads: i
     """Run `task(rank, *arguments)` in each of `ranks` processes that form a process group.
 
     Returns rank 0's answer. `threads` is torch's number of threads in each process; 0 keeps torch's
-    own. Raises `InputError` with the error of a rank that died, after ending the other ranks.
+    default. If a rank dies, ends the other ranks and raises `InputError` with the rank's error.
     """
     member = partial(_member, task, arguments, ranks, device, threads)
     started = launched()
@@ -101,12 +101,12 @@ def run(task: Task, ranks: int, *arguments: Any, device: str = "cpu", threads: i
 
 
 def _spawned(member: Callable[[int], Any], ranks: int, folder: Path) -> Any:
-    """Start a process for each rank, and return rank 0's answer. Processes leave the answer and the
-    first error in files of the folder."""
+    """Start a process for each rank, and return rank 0's answer. The processes write the answer and
+    the first error into files of the folder."""
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
     quiet = logging.getLogger("torch.multiprocessing.spawn")
-    quiet.setLevel(logging.ERROR)  # it warns of each rank that it ends
+    quiet.setLevel(logging.ERROR)  # torch warns of each rank that it ends
     started = spawn(  # type: ignore[no-untyped-call]
         _child, (member, folder), ranks, join=False, daemon=True
     )

@@ -102,7 +102,7 @@ def compare(
     parameters: int,
     source: str,
 ) -> JobComparison:
-    """Compare a measurement and a prediction of the same job; `memory` are the predicted bytes."""
+    """Compare a measurement and a prediction of a job; `memory` is the predicted peak (bytes)."""
     predicted = {"step": result.step_time, **phases(result)}
     quantities = [
         ComparedQuantity(
@@ -132,7 +132,8 @@ def compare(
 
 
 def phases(result: Result) -> dict[str, float]:
-    """Return the seconds of the first role's passes, optimizer, and exposed communication."""
+    """Return the seconds of the first role's passes, of its optimizer, and of its exposed
+    communication."""
     seconds = {**dict.fromkeys(PHASES, 0.0), **_passes(result.timeline)}
     seconds["communication"] = result.breakdown.get(DATA, 0.0)
     return seconds

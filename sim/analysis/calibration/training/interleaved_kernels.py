@@ -35,8 +35,8 @@ def time_share(device: str, precision: Precision, number: int, rounds: int) -> l
 def at_median_speed(job: JobMeasurement) -> list[Measurement]:
     """Return every kernel once: the mean over ranks and rounds, at the speed of the median round.
 
-    A round's times are scaled as if the machine had then been as fast as its reference kernels were
-    in the median round.
+    The reference kernels of a round show the machine's speed; the times of each round are scaled to
+    the speed of the median round.
     """
     middle = median(measured.reference for measured in job.rounds)
     by_kernel = grouped(

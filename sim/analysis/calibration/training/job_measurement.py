@@ -15,10 +15,11 @@ PHASES = ("forward", "backward", "communication", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRound:
-    """A round: seconds of the reference kernels (mean of before and after), and of each step by
-    phase.
+    """A round: the seconds of each step by phase, and the seconds of the reference kernels as the
+    mean of before and after the steps.
 
-    `kernels` are the calibration's measurements, `transfers` bytes and seconds of all-reduces.
+    `kernels` are kernels that were timed before the steps; `transfers` are (bytes, seconds) of
+    all-reduces.
     """
 
     reference: float

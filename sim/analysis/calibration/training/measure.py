@@ -1,5 +1,5 @@
-"""`sim measure`: training steps of a scenario, or of a script, on this machine, compared with their
-prediction."""
+"""`sim measure`: run training steps of a scenario or of a script on this machine, and compare them
+with their prediction."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def measure(
     calibrate: bool | None = None,
     report: Callable[[str], None] = lambda message: None,
 ) -> JobComparison | None:
-    """Run the scenario's job in torch and predict it; None on ranks that do not report.
+    """Run the scenario's job in torch and predict it. Returns None on all ranks but rank 0.
 
     With `calibrate` (the default on CPUs, whose speed drifts), kernels are timed between the
     training steps, and the prediction uses these times. Otherwise it uses the scenario's own
@@ -131,7 +131,7 @@ def _compared(
 def _predicted(
     scenario: BaseScenario, setup: PlanSetup, measurement: JobMeasurement, path: Path
 ) -> Result:
-    """Predict the step on the device as it was timed between the steps."""
+    """Predict the step from the kernels and all-reduces that were timed between the steps."""
     processes = setup.job.plan.data_parallel
     write_profile(measurement, _device_file(scenario), path, processes)
     changed = replace(scenario, change={**scenario.change, "device.profile": str(path)})
@@ -152,7 +152,7 @@ def _device_file(scenario: BaseScenario) -> str:
         "device", catalog.document("topologies", path).get("device")
     )
     if not isinstance(named, str):
-        fault = "describes its device itself, so no profile can refine it"
+        fault = "describes its device itself, so no profile can refine the device"
         raise InputError(catalog.place(path), fault, 'name one: device = "cpu"')
     return named
 
@@ -171,7 +171,7 @@ def measure_script(
     """Run a script's steps on this machine (`world` ranks, by torchrun). Capture a step on a fake
     GPU, play it on a topology, and compare both.
 
-    On a `device` "cpu", the script sees no GPU and must run without one. Raises `InputError` where
+    If `device` is "cpu", the script sees no GPU and must run without one. Raises `InputError` if
     the script fails.
     """
     try:
@@ -208,7 +208,7 @@ def _ran(script: Sequence[str], device: str, world: int, steps: int) -> JobMeasu
             env={**os.environ, **hidden}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode or not answer.exists():
-            said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:160]
+            said = (done.stderr.strip().splitlines() or ["without a message"])[-1][:160]
             raise InputError(script[0], f"does not run here ({said})", "try it by itself first")
         seen: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     if "what" in seen:

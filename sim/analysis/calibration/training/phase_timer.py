@@ -1,6 +1,6 @@
 """Seconds of each phase of a training step: on the host's clock, or by events on a GPU's stream.
 
-Also the bytes that tensors hold, and the most bytes that they hold at once.
+The module also counts the bytes that tensors hold, and their peak.
 """
 
 import os
@@ -64,10 +64,11 @@ def on_gpu() -> PhaseTimer:
 
 @contextmanager
 def counted(held: Callable[[], float], device: str) -> Iterator[list[float]]:
-    """Yield a list that holds, after the block, the most bytes that tensors held at once in it.
+    """Yield a list. After the block, its element is the peak of the bytes that tensors held in it.
 
-    On a GPU, they are the caching allocator's own count, `torch.cuda.max_memory_allocated`. On a
-    CPU, torch's profiler counts allocations within the block; `held` returns the bytes before it.
+    On a GPU, this is the caching allocator's own count, `torch.cuda.max_memory_allocated`. On a
+    CPU, torch's profiler counts allocations within the block, and `held` returns the bytes that
+    tensors hold before the block.
     """
     import torch
 

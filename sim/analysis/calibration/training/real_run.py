@@ -1,9 +1,9 @@
-"""A training script run for real. Its steps are timed by phase, and its memory is counted. Where
-the machine's speed drifts, kernels are timed between the steps.
+"""Run a training script on this machine. Its steps are timed by phase, and its memory is counted.
+If the machine's speed drifts, kernels are timed between the steps.
 
-A step ends where the script's optimizer has updated (or its CUDA graph has been replayed). The
-measurement of rank 0 is written to the file ANSWER, as JSON, by `python -m
-sim.analysis.calibration.training.real_run ANSWER STEPS SCRIPT ...`.
+A step ends when the script's optimizer has updated the weights (or when its CUDA graph has been
+replayed). `python -m sim.analysis.calibration.training.real_run ANSWER STEPS SCRIPT ...` writes the
+measurement to the file ANSWER as JSON, on rank 0.
 
 Reference kernels and all-reduces show how fast the machine is at a moment.
 """
@@ -83,7 +83,7 @@ TimeKernels = Callable[[int, int], Sequence[Measurement]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interleaving:
     """`rounds` of `steps` training steps each, after `warm_up` steps. Before the steps of a round,
-    `time_kernels(round, rounds)` times kernels, if they are needed. Then `settling` untimed steps
+    `time_kernels(round, rounds)` times kernels, unless it is None. Then `settling` untimed steps
     fill the caches again."""
 
     rounds: int = 5
@@ -109,11 +109,11 @@ class _Enough(BaseException):
 
 
 class RealRun:
-    """Seconds and memory of a script's steps on a device; `graph` if each step replays one CUDA
-    graph.
+    """Seconds and memory of a script's steps on a device. With `graph`, each step of the script
+    replays one CUDA graph.
 
-    The run's protocol is a generator that yields before each step of the script, and is resumed
-    after the step.
+    The measurement is a generator (`_protocol`) that yields before each step of the script. The end
+    of the step resumes the generator.
     """
 
     def __init__(
@@ -139,7 +139,8 @@ class RealRun:
         self._replicated: Any = None
 
     def measured(self, script: Callable[[], object]) -> JobMeasurement:
-        """Run a script until all steps have ended. Raises `InputError` if it ends before."""
+        """Run a script until all steps are measured. Raises `InputError` if the script ends
+        earlier."""
         if self.device == "cpu":
             torch_device.keep_freed()
         self._protocol = self._steps()
@@ -152,9 +153,9 @@ class RealRun:
                 return self._measurement()
             finally:
                 self._protocol.close()
-        fault = f"ended after {self.done} of {self.plan.rounds * self.plan.steps} steps"
+        fault = f"the script ended after {self.done} of {self.plan.rounds * self.plan.steps} steps"
         remedy = f"take --steps {max(self.done - 1, 1)}, or less"
-        raise InputError("sim measure", f"{fault} after the first", remedy)
+        raise InputError("sim measure", f"{fault}, not counting the first", remedy)
 
     def _steps(self) -> Generator[None, None, None]:
         """Yield before each step of the script; measure between the steps."""
@@ -170,9 +171,9 @@ class RealRun:
             yield from self._counted()
 
     def _counted(self) -> Generator[None, None, None]:
-        """Count the memory of a step that is not timed, because counting a CPU's allocations takes
-        a profiler. Counting begins when the step calls its first module, since the profiler would
-        not see when older blocks are freed."""
+        """Count the memory of a further, untimed step, since a profiler counts a CPU's allocations.
+        The profiler does not see that older blocks are freed. So counting begins when the step
+        calls its first module."""
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         with ExitStack() as stack:
@@ -193,7 +194,7 @@ class RealRun:
         before, steps = reference_kernels(self.device), []
         time_kernels = self.plan.time_kernels
         kernels = time_kernels(number, self.plan.rounds) if time_kernels else ()
-        # Gloo's pace drifts with the machine; NCCL's does not, and refuses tensors of the host.
+        # Gloo's speed drifts with the machine's. NCCL's does not, and NCCL refuses host tensors.
         all_reduces = transfers() if self._ranks > 1 and self.device == "cpu" else ()
         for _ in range(self.plan.settling):
             yield

@@ -1,4 +1,4 @@
-"""A described job as a training script of plain torch, and why some jobs have no script."""
+"""Write a described job as a training script of plain torch. Jobs without a script are refused."""
 
 import os
 from typing import Any
@@ -28,8 +28,8 @@ _MARGIN = 1.5
 
 
 def script_of(job: Job, name: str, device: str, *, steps: int = 20) -> str:
-    """Return the text of a script that trains `steps` steps of a job, after a first step that is
-    not timed, on "cpu" or "cuda". `check` must accept the job."""
+    """Return the text of a script that trains `steps` steps of a job on "cpu" or "cuda", after a
+    first, untimed step. `check` must accept the job."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -74,7 +74,7 @@ def _facts(job: Job, device: str) -> dict[str, Any]:
 
 
 def check(job: Job, name: str, device: str) -> None:
-    """Raise `InputError` unless a torch module on `device` can do the described job."""
+    """Raise `InputError` unless a script of plain torch can run the job on `device`."""
     _check_model(job, name)
     _check_plan(job, name, device)
     _check_stack(job, device)
@@ -84,7 +84,7 @@ def check(job: Job, name: str, device: str) -> None:
 
 def _check_memory(job: Job, name: str) -> None:
     """Raise `InputError` unless all ranks together fit into this host's memory. Linux overcommits
-    memory, so the kernel would otherwise kill this process or another one."""
+    memory, so the kernel would otherwise kill this or another process."""
     needed = _MARGIN * memory(job, training_step(job), 0).total * job.plan.data_parallel
     host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > host:
@@ -98,7 +98,7 @@ def _check_model(job: Job, name: str) -> None:
     if model.blocks or set(model.kinds) != {"dense"}:
         foreign.append(f"pattern = {model.pattern!r}")
     if foreign:
-        fault = f"sim builds no module with {', '.join(foreign)}"
+        fault = f"`sim measure` cannot build a model with {', '.join(foreign)}"
         raise InputError(f"{name}, model", fault, "take a GPT, Llama or BERT model")
 
 
@@ -118,24 +118,25 @@ def _check_plan(job: Job, name: str, device: str) -> None:
     plan, where = job.plan, f"{name}, plan"
     for axis in ("tp", "pp", "cp"):
         if getattr(plan, axis) > 1:
-            fault = f"{axis} = {getattr(plan, axis)} is not measured"
+            fault = f"`sim measure` cannot run {axis} = {getattr(plan, axis)}"
             raise InputError(
                 where, fault, f"set {axis} = 1; dp runs as DDP (zero = 0) or FSDP (zero = 3)"
             )
     if plan.data_parallel > 1 and plan.zero not in (0, 3):
-        fault = f"zero = {plan.zero} is not measured"
+        fault = f"`sim measure` cannot run zero = {plan.zero}"
         raise InputError(where, fault, "set zero = 0 (DDP) or 3 (FSDP)")
     if plan.recompute not in MODES or job.rule.saves:
-        fault = "recomputation by modules or operators is not measured"
+        fault = "`sim measure` cannot recompute single modules or operators"
         raise InputError(where, fault, 'set recompute = "none", "selective" or "full"')
     if plan.optimizer not in _OPTIMIZERS or plan.moments != "fp32":
-        fault = f"optimizer = {plan.optimizer!r}, moments = {plan.moments!r} is not measured"
+        own = f"optimizer = {plan.optimizer!r} with moments = {plan.moments!r}"
+        fault = f"`sim measure` cannot run {own}"
         raise InputError(where, fault, f"take {', '.join(_OPTIMIZERS)}, in fp32")
     if plan.lora is not None:
-        raise InputError(where, "adapters are not measured", "leave out lora")
+        raise InputError(where, "`sim measure` cannot run adapters", "leave out lora")
     if plan.precision not in PRECISIONS or (plan.precision == "tf32" and device == "cpu"):
         offered = "fp32 or bf16" if device == "cpu" else "fp32, tf32 or bf16"
-        fault = f"precision = {plan.precision!r} is not measured"
+        fault = f"`sim measure` cannot run precision = {plan.precision!r}"
         raise InputError(where, fault, f"set {offered}")
 
 

@@ -1,4 +1,5 @@
 """Between which values can a plan choose?
 
-A choice says which facts of the job it changes: mesh, passes or states. It goes with `search`.
+A choice changes one part of the job: its mesh, passes or states. The folder can be deleted together
+with `search`.
 """

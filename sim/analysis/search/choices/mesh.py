@@ -12,7 +12,9 @@ from sim.parallel.mesh import axes
 from sim.parallel.plan import Plan
 
 _TOKENS = 4096  # fewest tokens on a rank with which context parallelism is tried unasked
-_EXPERTS, _NODES = 32, 8  # DeepSeek-V3 on 64 ranks of 8 nodes (arXiv 2412.19437, section 3.2)
+# The most experts of a rank, and the most nodes of a group, that are tried unasked. Source:
+# DeepSeek-V3 on 64 ranks of 8 nodes (arXiv 2412.19437, section 3.2).
+_EXPERTS, _NODES = 32, 8
 
 
 def _tensor(space: Space, plan: Plan) -> Iterator[int]:
@@ -56,7 +58,8 @@ def _experts(space: Space, plan: Plan) -> Iterator[int]:
 
 
 def _usual_experts(space: Space, plan: Plan, ep: int) -> bool:
-    """Return whether a rank has as few experts, and a group as few nodes, as in published jobs."""
+    """Return whether a rank has no more experts, and a group no more nodes, than in published
+    jobs."""
     if space.model.tables:
         return True
     most = max((settings.experts for settings in experts_of(space.model)), default=1)

@@ -24,7 +24,7 @@ def said(space: Space, plan: Plan) -> dict[str, str]:
 
 
 def outside(space: Space, plan: Plan) -> dict[str, str]:
-    """Return the choices of a layout that a space does not have."""
+    """Return the choices of a layout whose values the space excludes."""
     return {
         name: word
         for name, word in said(space, plan).items()

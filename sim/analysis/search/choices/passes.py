@@ -101,8 +101,8 @@ def _with_dispatcher(space: Space, plan: Plan, name: Dispatcher) -> Plan:
 
 
 def _turns(space: Space, plan: Plan) -> Iterator[bool]:
-    """Yield whether passes run beside tokens in transit. True is yielded only if the user asks for
-    it and the passes take turns."""
+    """Yield whether passes run beside the all-to-alls of experts. True is yielded only if the user
+    asks for it and the passes take turns."""
     yield False
     if "overlap_experts" in space.only:
         try:

@@ -22,8 +22,8 @@ ORDERS = ("tp-cp-dp-pp", "tp-cp-pp-dp")  # tensor-parallel peers are neighbours 
 
 
 def _offloads(space: Space, plan: Plan) -> Iterator[str]:
-    """Yield the parts that may lie on hosts. Without host links this is no part; parameters may lie
-    there only if ZeRO-3 shards them."""
+    """Yield the names of states that hosts may keep. Without host links, hosts keep no states. They
+    keep parameters only if ZeRO-3 shards the parameters."""
     for name, offload in OFFLOADS.items():
         if not offload or (space.topology.host and (plan.zero >= 3 or not offload.parameters)):
             yield name
