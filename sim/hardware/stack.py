@@ -209,8 +209,7 @@ class Stack(metaclass=Named):
     norm is clipped; with `post_validation`, stages whose backward passes are split do not wait for
     the norm (Qi et al. 2023, arXiv 2401.10241, section 4). `optimizer_launch` is the host's seconds
     per launch of the optimizer. With `reads_overflow`, the host looks for overflows in fp16
-    gradients tensor by tensor. `master_weights` says whether half-precision weights have an fp32
-    copy.
+    gradients tensor by tensor. `master_weights` says whether 16-bit weights have an fp32 copy.
 
     `recipes` names the recipe (`sim.model.precision`) of a precision, or the stack's own version of
     a recipe; `precisions` names another stack that runs a precision. `checkpointing` is the meaning

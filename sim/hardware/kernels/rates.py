@@ -104,10 +104,9 @@ class GemmRates:
 def gemm_time(gemm: Gemm, rates: GemmRates, *, peak: float, sms: int, bandwidth: float) -> float:
     """Seconds of a product on an otherwise idle device.
 
-    floor + exposed bytes / bandwidth + |tiles in waves, prologue + bytes / bandwidth|, where the
-    exposed bytes are those of the result that nothing hides, and |a, b| is the norm (a^4 +
-    b^4)^(1/4). `peak` are the FLOP/s of the precision at the clock that the device holds, and
-    `bandwidth` is the achieved memory bandwidth (B/s).
+    floor + exposed result / bandwidth + |tiles in waves, prologue + bytes / bandwidth|; |a, b| is
+    the norm (a^4 + b^4)^(1/4). `peak` are the FLOP/s of the precision at the clock that the device
+    holds, and `bandwidth` is the achieved memory bandwidth (B/s).
     """
     share = rates.full.of(gemm.precision) * _tensor_cores(gemm, rates)
     if gemm.gathered:

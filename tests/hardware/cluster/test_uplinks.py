@@ -156,7 +156,7 @@ def test_only_without_pxn_do_items_that_change_rails_load_the_spines() -> None:
         ({"radix": 1}, "have no room for a node; set radix at least"),
         ({"down": [[0, 16]]}, "a leaf has uplinks 0 to 15, not 16"),
         ({"down": [[99, 0]]}, "no leaf 99; name leaves 0 to 3"),
-        ({"down": [[-1, 0]]}, "leaf -1: there are 4"),
+        ({"down": [[-1, 0]]}, "no leaf -1; name leaves 0 to 3"),
         ({"down": [[1, cable] for cable in range(16)]}, "leaf 1 has no uplink left"),
         ({"routing": "spray"}, "routing"),
         ({"paths": 0, "routing": "ecmp"}, "paths"),
