@@ -24,8 +24,8 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 
 
 def view(samples: Samples) -> Document:
-    """Show the distribution of step times, the causes of lost time, the loss by a slow group on
-    each stage, and the gain from replacing slow nodes."""
+    """Show the distribution of step times and the causes of lost time. Then show the loss by a slow
+    group on each stage, and the gain from replacing slow nodes."""
     size = f"{several(samples.ranks, 'GPU')}, {count(samples.samples)} steps sampled"
     return document(
         f"{samples.scenario} on {size}, seed {samples.seed}",

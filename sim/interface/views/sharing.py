@@ -106,7 +106,8 @@ def breakdown(outcome: Outcome) -> Section:
 
 
 def _spread(outcome: Outcome, cause: str) -> str:
-    """Name the workers with the lowest and the highest share of a cause; "" if all are alike."""
+    """Name the workers with the lowest and the highest share of a cause; "" if all shares are about
+    equal."""
     rows = sorted(outcome.workers, key=lambda row: float(row[cause]))
     least, most = rows[0], rows[-1]
     if most[cause] - least[cause] < 0.001:

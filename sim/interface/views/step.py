@@ -99,7 +99,7 @@ def _figures(result: Result) -> Iterator[Figure]:
         yield Figure("staleness", span, note)
 
 
-# The places where samples queue, and what helps there.
+# The places where samples queue, and remedies.
 _LIMITS = {
     "workers": ("the loader's workers", "more workers, faster decoding, or shorter waits"),
     "cores": ("the hosts' cores", "cheaper decoding, or decoding on the device"),
@@ -229,7 +229,7 @@ def _effort(result: Result) -> str:
 
 
 def _sources(shares: Mapping[str, float]) -> str:
-    """Return the sources of kernel times if a profile is among them, else ""."""
+    """Return the sources of kernel times if a profile is among the sources, otherwise ""."""
     if "profile" not in shares:
         return ""
     measured, modelled = percent(shares["profile"]), percent(shares.get("model", 0.0))

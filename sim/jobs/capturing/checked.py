@@ -10,11 +10,11 @@ from sim.jobs.recorded.kernels import kernel_of
 from sim.jobs.recorded.recording import communicates
 
 _PARTS = {"forward": "forward pass", "backward": "backward pass", "optimizer": "optimizer step"}
-_SMALL = 0.01  # a share that is too small to be noted
+_SMALL = 0.01  # shares below this value get no note
 
 
 def shortcomings(log: Log, world: int) -> Iterator[str]:
-    """Yield what the step lacks, and which work in it does not contribute to gradients."""
+    """Yield sentences on parts that the step lacks, and on its work without gradients."""
     kernels = [event for event in log.events if event.kind == "kernel"]
     done = {event.phase for event in kernels}
     for phase, named in _PARTS.items():

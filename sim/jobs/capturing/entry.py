@@ -1,4 +1,4 @@
-"""How is a training script started: as a file, a module or code, by itself or by a launcher?"""
+"""How is a training script started: as a file, a module or code, with a launcher or without?"""
 
 import linecache
 import os

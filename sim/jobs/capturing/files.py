@@ -63,13 +63,13 @@ class Overlay:
         return found
 
     def new(self, path: Any) -> str:
-        """Where new content of a file is to be written in the overlay."""
+        """A new path in the overlay for the content of a file."""
         self._count += 1
         place = self.there[absolute(path)] = f"{self._folder}{self._count}"
         return place
 
     def written(self, path: Any) -> Any:
-        """Where a file is to be written anew."""
+        """The path to which a file is written: in the overlay if an older file has this name."""
         name = absolute(path)
         if name:
             self.place(os.path.dirname(name))

@@ -60,9 +60,9 @@ class Gradients:
         return "" if self.torch.is_grad_enabled() else self._since
 
     def none_in(self, tensors: list[Any], made: list[Any]) -> bool:
-        """Whether gradients are on, but none of the `tensors` requires a gradient. The local part
-        of a DTensor that requires a gradient counts as requiring it, and so do tensors that are
-        `made` from such parts."""
+        """Whether gradients are on, but none of the `tensors` requires a gradient. If a DTensor
+        requires a gradient, its local part counts as requiring a gradient, too, and so does every
+        tensor that is `made` from such a part."""
         if not self.torch.is_grad_enabled() or any(t.requires_grad for t in tensors):
             return False
         learns = any(getattr(tensor, _LEARNS, False) for tensor in tensors)

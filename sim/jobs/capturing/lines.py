@@ -22,8 +22,8 @@ _FRAME = re.compile(r'File "(.+)", line (\d+), in ')
 _LONGEST = 200  # the most characters of a line's text
 _DEEP = 12  # the most frames of torch and `sim` between inductor's Python and an operator
 
-# A mark: the line of the call in inductor's file, the number of the script's line in the log, and
-# whether all operators of the kernel belong to the forward pass.
+# The line of a call in inductor's file, the number of the script's line in the log, and whether the
+# call only runs operators of the forward pass.
 Marks = list[tuple[int, int, bool]]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sim.config.errors import InputError
 
-# Words in an error, and a hint at what to do about the error.
+# Words in an error, and a remedy.
 _HINTS = {
     "_pack_padded_sequence": "give recurrent layers padded sequences, not packed sequences",
     "SparseTensorImpl": "give embeddings dense gradients (sparse=False), not sparse gradients",
@@ -66,8 +66,8 @@ _OF_DEVICES = "FakeTensorDeviceMismatchError"  # the error of a check of devices
 
 
 def shown(error: Exception, folder: str) -> str:
-    """Return an exception of a script in a folder as Python prints it, but without the frames of
-    `sim` that run the script, and without torch's frames inside an operator."""
+    """Return an exception of a script in a folder as Python prints it. Left out are the frames of
+    `sim` that run the script, and torch's frames inside an operator."""
     others = ("_subclasses/", "_compile.py", "_dynamo/eval_frame.py", "utils/_")
     inner = (*_CHECKS, *(f"/torch/{part}" for part in others), "/click/")
     told = traceback.TracebackException.from_exception(error)

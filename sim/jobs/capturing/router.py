@@ -76,8 +76,8 @@ class Router:
 
 @lru_cache(maxsize=256)
 def _picks(routing: Routing, experts: int, k: int, tokens: int, layer: int) -> NDArray[np.int64]:
-    """Return `k` different experts for each token. Each expert is chosen as often as its share
-    says, to within one token.
+    """Return `k` different experts for each token. The number of tokens that choose an expert
+    differs from its expected value by less than one.
 
     Systematic sampling (Madow 1949): the line from 0 to k is cut into a stretch for each expert, as
     long as the expert's chances (at most 1). Token t takes the experts at the k points

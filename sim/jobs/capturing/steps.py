@@ -1,8 +1,8 @@
 """Which step is recorded? A step lies between the ends of two of the script's updates.
 
 An update is one or several optimizer steps after a backward pass. If optimizers take turns, a step
-has an update of each optimizer. The second step is recorded if it has the same matrix products as
-the first step, and waits for the device only where the first step waits. Otherwise several steps
+has an update of each optimizer. The second step is recorded if it has the first step's matrix
+products, and waits for the device only at lines where the first step waits. Otherwise several steps
 are compared, and a step of the most common kind is recorded. A script may mark the ends of steps
 itself (`sim.step()`, a profiler's steps, NVTX ranges).
 """
@@ -166,7 +166,7 @@ class StepCounter:
 
     def _take_turns(self) -> None:
         """End the step once every optimizer has stepped. Optimizers that have not stepped in
-        `_MOST_TURNS` updates are forgotten, and the first step is taken to end here."""
+        `_MOST_TURNS` updates are forgotten; all work so far then counts as the first step."""
         idle = [optimizer for optimizer in self._made if id(optimizer) not in self._turns]
         if not idle:
             self._ended()

@@ -94,7 +94,7 @@ def values_of(texts: Sequence[str]) -> dict[str, float]:
 
 
 class _Decisions:
-    """Counts how `often` each line has decided by unknown values. The counts begin anew whenever
+    """Counts how `often` each line has decided by unknown values. All counts return to 0 whenever
     `since` (the number of updates, or of updates and backward passes) changes."""
 
     def __init__(self) -> None:
@@ -163,9 +163,9 @@ class UnknownValues:
         _read_tensors(torch, patches)
 
     def check_used(self, *, alone: bool) -> None:
-        """Raise `InputError` if a value is given for a line that needs no value, or if true or
-        false is given for a line that only reads a number. If other ranks are recorded (not
-        `alone`), they may need the value: a line that needs no value here only gets a note."""
+        """Raise `InputError` if the user gives a value for a line that needs no value, or true or
+        false for a line that only reads a number. If other ranks are recorded (not `alone`), they
+        may need the value: a line that needs no value here only gets a note."""
         lines = [line for line in self.asked if line != self.log.line(-1)]
         named = ", ".join(lines[:_NAMED]) + ", ..." * (len(lines) > _NAMED)
         for line in sorted(self.given.keys() - self.asked.keys()):

@@ -288,8 +288,8 @@ class Batch:
         self.queue.appendleft(own)
 
     def swap(self, version: int) -> None:
-        """Change the version of the weights. Tokens count for the new version from now on, and
-        waiting sequences are computed anew with its weights."""
+        """Change the version of the weights. Tokens count for the new version from now on. Waiting
+        sequences lose their cached tokens, which are computed again with the new weights."""
         for own in self.running.values():
             own.catch_up(self.cache.step)
             own.book(self.version)

@@ -1,7 +1,7 @@
 """The blocks of a server's cache: how many blocks sequences hold, and when blocks run out.
 
-A sequence of c tokens holds ceil(c / block) blocks for layers without a window, and
-ceil(min(c, w) / block) for layers with a window of w tokens. All sequences grow by a token a step.
+A sequence of c tokens holds ceil(c / block) blocks for layers without a window. For layers with a
+window of w tokens it holds ceil(min(c, w) / block) blocks. All sequences grow by a token a step.
 Sequences are counted by the step in which they take their next block (modulo `block`). So the count
 for many steps costs no more than the count for a single step.
 """
@@ -15,7 +15,7 @@ _LITTLE = 1e-9  # rounding errors in sums of bytes are below this share of a blo
 
 @dataclass(slots=True, eq=False)
 class Pages:
-    """The blocks of all layers with one window (0: none), each of `size` bytes. `growing` counts
+    """The blocks of all layers with equal windows (0: none), each of `size` bytes. `growing` counts
     the sequences that still take blocks. A sequence takes a block every `block` steps; `residues`
     counts the sequences by the step of their next block, modulo `block`. Attention reads `read`
     tokens in the next step."""
@@ -191,7 +191,8 @@ class Cache:
 
     @property
     def growing(self) -> list[int]:
-        """By window, the number of sequences whose read tokens grow by one in each step."""
+        """By window, the number of sequences whose window is not yet full. For each of these,
+        attention reads one more token in each step."""
         return [pages.growing for pages in self.pages]
 
 

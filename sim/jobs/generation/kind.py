@@ -47,7 +47,7 @@ def set_up(
 def answer(setup: GenerationSetup, *, engine: Engine = "auto", unfold: bool = False) -> Generated:
     """Play the servers until all prompts are answered. Raises `InputError`, also for choices that
     only a training step has (`engine`, `unfold`)."""
-    why = "servers are played on the clock, every one by itself"
+    why = "each server is played on the clock by itself"
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
     with garbage_left():
@@ -68,7 +68,7 @@ def seeded(scenario: GenerationScenario, number: int) -> GenerationScenario:
 
 
 def requests(own: Generation, prompt: int) -> list[Request]:
-    """The requests of a prompt, one for each of its answers."""
+    """The requests of a prompt: a request for each of its answers."""
     tokens = int(own.prompt.drawn(own.seed, "prompts", prompt, 1)[0])
     prefix = prompt if own.answers > 1 else None
     lengths = own.answer.drawn(own.seed, "answers", prompt, own.answers)

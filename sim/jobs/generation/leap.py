@@ -55,7 +55,7 @@ class Pace:
         return self._exact(below + int(root), seconds)
 
     def _exact(self, steps: int, seconds: float) -> int:
-        """Correct a number of steps that rounding has made one too large or too small."""
+        """Correct a number of steps that is too large or too small because of rounding."""
         while steps > 0 and self.seconds(steps) > seconds:
             steps -= 1
         while self.seconds(steps + 1) <= seconds:

@@ -63,9 +63,9 @@ class Constant(Law):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lognormal(Law):
-    """X = exp(N(mu, sigma^2)), capped at c. mu is chosen such that the capped values have the
-    `mean` E min(X, c) = exp(mu + sigma^2/2) Phi((ln c - mu - sigma^2)/sigma) + c Phi((mu - ln
-    c)/sigma). Phi is the distribution function of the standard normal law.
+    """X = exp(N(mu, sigma^2)), capped at c, with the mu that gives capped values the `mean`:
+    E min(X, c) = exp(mu + sigma^2/2) Phi((ln c - mu - sigma^2)/sigma) + c Phi((mu - ln c)/sigma).
+    Phi is the distribution function of the standard normal law.
 
     >>> law = Lognormal(mean=3000.0, sigma=1.0)
     >>> values = law.values(generator(1, "x").standard_normal(200_000), 4096.0)
@@ -88,7 +88,8 @@ class Lognormal(Law):
 
 @lru_cache
 def _location(mean: float, sigma: float, cap: float) -> float:
-    """The mu with which capped values have this mean. Raises `ValueError` if no mu gives it."""
+    """The mu with which capped values have this mean. Raises `ValueError` if there is no such
+    mu."""
     if mean > cap or (sigma and mean == cap):
         what = f"a mean of {mean:g} needs values above the cap of {cap:g}"
         raise ValueError(f"{what}; raise cap or lower mean")

@@ -190,7 +190,7 @@ def checked(model: Model, where: str) -> Transformer:
 
 
 def chunked(model: Transformer) -> bool:
-    """Whether a token in some layers sees only the tokens of its own chunk of the sequence."""
+    """Whether there are layers in which a token sees only its own chunk of the sequence."""
     return bool(model.chunk) or any(entry.get("chunk") for entry in model.blocks.values())
 
 

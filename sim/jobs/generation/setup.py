@@ -54,7 +54,7 @@ class GenerationSetup(WithoutProgram):
 
     @property
     def effort(self) -> float:
-        """How long the simulation takes (s of one core), as an order of magnitude."""
+        """The order of magnitude of the simulation's time (s of a core)."""
         return self.answers * _OF_ANSWER
 
     @cached_property

@@ -116,8 +116,8 @@ class Timing:
 class DirectRates:
     """All-reduces whose kernels read other GPUs' memory. Engines use these for small tensors.
 
-    In one shot each GPU reads the whole tensor from all other GPUs and adds it up. In two shots
-    each GPU adds up a share of the tensor and reads the other GPUs' sums (vLLM,
+    In one shot, each GPU reads the whole tensors of all other GPUs and adds them up. In two shots,
+    each GPU adds up a share of the tensor and then reads the other GPUs' sums (vLLM,
     csrc/custom_all_reduce.cuh: cross_device_reduce_1stage and _2stage). One shot saves a wait for
     other GPUs, two shots move fewer bytes. Both need a node whose switch lets GPUs read one
     another.

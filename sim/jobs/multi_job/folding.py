@@ -34,10 +34,10 @@ from sim.program.program import Program
 
 @dataclass(frozen=True, eq=False)
 class Guest:
-    """A job at its place: the program that it repeats, if it has one, and the machine as the job
-    sees it. `work` takes a machine, and returns how long a unit of the job's work takes there (s),
-    and the bytes of this unit by link. `shares_nodes` says that the job has other work beside its
-    steps on its nodes. Guests that are placed alike share the results in `known`."""
+    """A job at its place: the program that it repeats (None: its work does not repeat), and the
+    machine as the job sees it. `work` takes a machine, and returns how long a unit of the job's
+    work takes there (s), and the bytes of this unit by link. `shares_nodes` says that the job has
+    work beside its steps on its nodes. Guests that are placed alike share results in `known`."""
 
     name: str
     place: Place
@@ -49,15 +49,15 @@ class Guest:
 
     @property
     def repeated(self) -> Program:
-        """The program of a guest that has one."""
+        """The program of a guest that repeats its work."""
         assert self.program is not None, "guests without programs are not played together"
         return self.program
 
     @cached_property
     def loaded(self) -> dict[Link, float]:
-        """The links of the cluster that both this job and another job could load, with the most B/s
-        that this job puts on each. For a pod's uplinks, this is the bandwidth of the NICs of the
-        job's nodes in the pod."""
+        """The links of the cluster that both this job and another job could load, each with the
+        most B/s that this job can send there. For a pod's uplinks, this is the bandwidth of the
+        NICs of the job's nodes in the pod."""
         topology, network = self.machine.topology, self.machine.topology.network
         if topology.hierarchical:
             nodes = Counter(map(topology.pod_of, range(topology.nodes)))
@@ -118,7 +118,7 @@ def meeting(guests: Sequence[Guest]) -> list[tuple[int, ...]]:
 
 
 def users_of(guests: Sequence[Guest]) -> dict[Link, list[int]]:
-    """The links that several guests load and together could fill, with the guests' numbers."""
+    """The links that several guests load and could together fill, with the guests' numbers."""
     users: defaultdict[Link, list[int]] = defaultdict(list)
     for number, guest in enumerate(guests):
         for link in guest.loaded:
@@ -143,7 +143,8 @@ class Together:
 
 
 def together(guests: Sequence[Guest]) -> Together:
-    """Fold the programs of guests on common links, until no class of links has to be divided."""
+    """Fold the programs of guests on common links. Classes of links are divided until all guests
+    agree which links are alike."""
     users = {link: tuple(by) for link, by in users_of(guests).items()}
     marks: Mapping[Link, Hashable] = users
     while True:

@@ -1,8 +1,9 @@
 """The kind of scenarios with `[[job]]` tables: the first file to read about several jobs.
 
 Each job is set up by its own kind (`setup`) and placed on GPUs of the cluster (`placement`,
-`placed`). Jobs that meet on links are folded apart and played on one clock (`folding`, `repeated`),
-until their steps are steady (`paces`). `schedule` lets jobs come, wait and leave.
+`placed`). Each job is folded: its ranks that behave alike are simulated once (`folding`). Jobs that
+meet on links are played on one clock until their step times are steady (`repeated`, `paces`).
+`schedule` lets jobs come, wait and leave.
 """
 
 import time
@@ -40,7 +41,7 @@ def answer(
     setup: MultiJobSetup, *, engine: Engine = "auto", unfold: bool = False
 ) -> MultiJobAnswer:
     """Play the jobs. Raises `InputError`, also for choices that only a training step has."""
-    why = "jobs that meet are folded apart and played on the clock"
+    why = "jobs that meet are folded one by one and played on the clock"
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
     with garbage_left():

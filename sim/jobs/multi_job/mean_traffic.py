@@ -10,11 +10,11 @@ speed m: the capacity C of the link, or the bandwidth of the job's NICs if this 
 other jobs, the job gets the mean share r = E[min(1, C / (m (1 + K)))] of m.
 
 The link with the least r sets the pace of a job. All the job's links of kinds that it shares with
-other jobs are assumed to be as narrow as this link. A step is a maximum of sums of durations, some
-of which grow with 1 / r, so the step's seconds are convex in 1 / r. The step is played at r = 0.8^k
-for whole numbers k. Between these values, its seconds are interpolated linearly in 1 / r, so they
-are never too low. Paces that agree with one another are found by iteration. Bursts that coincide,
-or that miss one another, are not modelled.
+other jobs are assumed to be as narrow as this link. A step is a maximum of sums of durations. Some
+durations grow with 1 / r, so the step's seconds are convex in 1 / r. The step is played at
+r = 0.8^k for whole numbers k. Between these values, its seconds are interpolated linearly in 1 / r,
+so they are never too low. Paces that agree with one another are found by iteration. Bursts that
+coincide, or that miss one another, are not modelled.
 """
 
 from collections.abc import Sequence, Set
@@ -128,7 +128,8 @@ def _seconds(guest: Guest, kinds: Set[str], alone: float, share: float) -> float
 
 
 def _at(guest: Guest, kinds: Set[str], level: int) -> float:
-    """Seconds of a step with the share 0.8^`level`, played once for all guests placed alike."""
+    """Seconds of a step with the share r = 0.8^`level`; guests that are placed alike share the
+    result."""
     key = level, frozenset(kinds)
     if key not in guest.known:
         guest.known[key] = _played(guest, kinds, _LEVEL**level)

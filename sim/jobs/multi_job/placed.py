@@ -18,7 +18,7 @@ from sim.hardware.cluster.network import ClusterNetwork, Link, Route
 from sim.hardware.cluster.storage import Storage
 from sim.hardware.cluster.topology import Degraded, Topology
 
-_OF_NODE = ("memory", "nvme", "cores", "client")  # kinds of links of which each node has one
+_OF_NODE = ("memory", "nvme", "cores", "client")  # kinds of links that every node has once
 STORES = ("storage-up", "storage-down", "operations")
 
 

@@ -1,8 +1,8 @@
 """Jobs come, wait for room, run at the pace that their company allows, and leave.
 
-Between two of these events each job on the cluster has a steady pace (`paces`). In a time t it does
-t / pace steps, or the share t / pace of a checkpoint. A job keeps its phase within a step when its
-company changes.
+A job's company are the jobs that it meets on links. Between two of these events each job on the
+cluster has a steady pace, the seconds of a step (`paces`). In a time t it does t / pace steps, or
+the share t / pace of a checkpoint. A job keeps its phase within a step when its company changes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -98,8 +98,8 @@ class Visit:
             self._train()
 
     def go_on(self, passed: float, checkpoint: float) -> None:
-        """Let `passed` seconds pass. A job that writes no checkpoints of its own gets one after
-        every `checkpoint` seconds of training."""
+        """Let `passed` seconds pass. If the job's scenario has no checkpoints, a checkpoint without
+        traffic is written after every `checkpoint` seconds of training."""
         paused = min(passed, self.pause)
         on, training = passed - paused, self.training
         self.pause -= paused
@@ -187,8 +187,9 @@ class Together:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Course:
-    """The visits in the order of submission, the `end` (s), the GPU-seconds in use (`used`), and
-    the GPU-seconds that were idle while a job waited (`stranded`). `paces` knows all companies."""
+    """The visits in the order of submission, and the `end` (s). GPUs were in use for `used`
+    GPU-seconds, and idle while a job waited for `stranded` GPU-seconds. `paces` knows all
+    companies."""
 
     visits: tuple[Visit, ...]
     end: float

@@ -28,10 +28,11 @@ from sim.scenario.settings import dotted
 from sim.scenario.setup import load_topology, machine
 from sim.variability.laws import generator
 
-_OF_COPY, _OF_WAITING = 3e-4, 2e-9  # s of one core for each copy of a job, for each pair of copies
-_OF_JOB = 0.1  # s of one core to simulate a job
-_OF_FAULT = 2e-3  # s of one core for each fault
-_OF_CHECKPOINT = 3e-3  # s of one core: each checkpoint is three changes of activities
+# Seconds of a core that the simulation takes.
+_OF_COPY, _OF_WAITING = 3e-4, 2e-9  # for each copy of a job, and for each pair of copies
+_OF_JOB = 0.1  # for each job
+_OF_FAULT = 2e-3  # for each fault
+_OF_CHECKPOINT = 3e-3  # for each checkpoint, which changes activities three times
 _OF_CLUSTER = ("topology", "network", "node", "host", "storage", "device")
 
 
@@ -70,9 +71,10 @@ class Template:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alone:
-    """A job alone: the program that it repeats, if it has such a program, the seconds of a step,
-    the seconds that slow GPUs add to a step, and whether it fits. `saves` are its checkpoints.
-    `known` has results that all copies of the job share, by activity (training or `Work.doing`)."""
+    """A job alone: the program that it repeats (None: its work does not repeat), the seconds of a
+    step, the seconds that slow GPUs add to a step, and whether the job fits. `saves` are its
+    checkpoints. `known` has results that all copies of the job share, by activity (training or
+    `Work.doing`)."""
 
     program: Program | None
     seconds: float
@@ -94,9 +96,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saves:
-    """Checkpoints, one every `steps` steps. Training stops for `pause` seconds, or for the work
-    `stop`; the work `beside` runs beside the next steps. `back` reads a checkpoint after a fault.
-    """
+    """Checkpoints: a checkpoint is written every `steps` steps. Training stops for `pause` seconds,
+    or for the work `stop`; the work `beside` runs beside the next steps. `back` reads a checkpoint
+    after a fault."""
 
     steps: int
     pause: float = 0.0
@@ -174,7 +176,7 @@ class MultiJobSetup(WithoutProgram):
 
     @property
     def effort(self) -> float:
-        """How long the simulation takes (s of one core), as an order of magnitude."""
+        """The order of magnitude of the simulation's time (s of a core)."""
         return _OF_JOB * self.jobs
 
 
