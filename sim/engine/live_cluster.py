@@ -1,4 +1,4 @@
-"""A cluster on which processes compute, send, receive and wait, for jobs whose course is open.
+"""A cluster on which processes compute, send, receive and wait, for jobs that decide as they run.
 
 A synchronous step is a program that is known beforehand; asynchronous training consists of SimPy
 processes (`sim.jobs.sharing`). Both run on the same devices, topology and links. Here a message is

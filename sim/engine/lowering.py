@@ -1,10 +1,10 @@
 """Lowering turns the outline of a stage into the steps of a role.
 
 A computation is one step. Collectives inside it among equal ranks are part of its cost. If other
-traffic of the job can load their links, the step keeps its items, and the clock plays the items one
-by one while there is such traffic. Collectives among unlike roles (a slow rank in a tensor-parallel
-group) are steps of their own. If a team of roles plays the computation, all of it is one step,
-and in a second step the role waits for the other roles.
+traffic of the job can load their links, the step keeps its items. While there is such traffic, the
+clock plays the items one by one. Collectives among unlike roles (a slow rank in a tensor-parallel
+group) are steps of their own. If a team of roles plays the computation, all of it is one step.
+In a second step the role then waits for the other roles.
 """
 
 from collections.abc import Iterable, Mapping

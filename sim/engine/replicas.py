@@ -111,9 +111,9 @@ def _replicas(
 def _kinds(where: list[tuple[int, ...]], odd: set[int], machine: Machine) -> list[object]:
     """A kind for each block, equal for blocks that can be exchanged.
 
-    Each odd block is a kind of its own. Blocks that span several pods are alike if they span the
-    same pods. Blocks inside a pod are alike across pods that hold equally many blocks, unless a
-    pod or a block in it is odd.
+    Each odd block (with a slow rank or an odd node) is a kind of its own. Blocks that span several
+    pods are alike if they span the same pods. Blocks inside a pod are alike across pods that hold
+    equally many blocks, unless a pod or a block in it is odd.
     """
     inside = {block: pods[0] for block, pods in enumerate(where) if len(set(pods)) == 1}
     held = Counter(inside.values())

@@ -80,8 +80,8 @@ class Routes:
     def collective(
         self, kind: str, size: float, endpoints: Sequence[Endpoint], *, in_pieces: bool = False
     ) -> tuple[Route, LinkLoads]:
-        """The route of a collective of all GPUs of some endpoints, in bytes on each link, and the
-        part of these bytes that the protocol adds. With `in_pieces`, each GPU of an endpoint holds
+        """The route of a collective of all GPUs of some endpoints, with the bytes on each link, and
+        the bytes that the protocol adds to them. With `in_pieces`, each GPU of an endpoint holds
         a piece of the `size` bytes. Then several collectives run at once, each among one GPU of
         every endpoint.
 

@@ -185,7 +185,7 @@ class TransferDesk:
 
 class _GroupLoads(NamedTuple):
     """Loads for each byte of a communicator's ports and NICs: the distinct loads of its links, the
-    load of each class of links, and the loads if all groups of its scope and stage call at once."""
+    load of each class of links, and the loads if all groups of its kin call at once."""
 
     busiest: tuple[tuple[float, float], ...]
     through: tuple[tuple[int, float, float], ...]

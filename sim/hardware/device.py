@@ -59,11 +59,11 @@ class PowerDraw:
     `products` in addition at the full clock. `spread` is the standard deviation of the clocks that
     boards of one model hold under one power limit, as a share of their mean.
 
-    Source of `spread`: two sweeps of NVIDIA's aiconfigurator time the same long products, which all
-    GPUs of a node share out. The times of a product differ by 1.3 % (A100), 2.8 % (H100 and H200)
-    and 1.6 % (B200 and B300). A board of one sweep is thus at most 1.3, 1.9
-    and 1.1 % off the mean; 1.3 % is the median of these bounds (`python -m benchmarks.boards`,
-    docs/kernels.md). Boards of different nodes, V100s, L40S and AMD's boards are not measured.
+    Source of `spread`: two sweeps of NVIDIA's aiconfigurator time the same long products, which the
+    GPUs of a node divide among them. The times of a product differ by 1.3 % (A100), 2.8 % (H100 and
+    H200) and 1.6 % (B200 and B300). A board of one sweep is thus at most 1.3, 1.9 and 1.1 % off the
+    mean; 1.3 % is the median of these bounds (`python -m benchmarks.boards`, docs/kernels.md).
+    Boards of different nodes, V100s, L40S and AMD's boards are not measured.
     """
 
     static: Watts

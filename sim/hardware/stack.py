@@ -184,10 +184,10 @@ class Stack(metaclass=Named):
     says that shared experts run beside a flat dispatcher if no other pass does.
 
     Data parallelism: `overlap_gradients` says whether gradients are reduced beside the last
-    backward pass, in buckets of `bucket` bytes (`first_bucket` for the first), and
-    `overlap_sharded` whether this also holds where ZeRO shards states. Otherwise one call reduces
-    gradients afterwards (ZeRO-2: a call after each layer, not overlapped). For its reduction, each
-    gradient is read and written `bucket_copies` times (into a bucket, divided by the ranks, back).
+    backward pass, in buckets of `bucket` bytes (`first_bucket` for the first). `overlap_sharded`
+    says whether this also holds where ZeRO shards states. Otherwise one call reduces gradients
+    afterwards (ZeRO-2: a call after each layer, not overlapped). For its reduction, each gradient
+    is read and written `bucket_copies` times (into a bucket, divided by the ranks, back).
     `fp32_reduction` reduces in fp32 whatever the weights are. `zero_reduce` is how ZeRO-1 sums
     gradients; `zero_gather` says whether its updated weights are gathered, or broadcast by one
     owner after the other; `overlap_gather` hides their all-gather behind the next forward pass.

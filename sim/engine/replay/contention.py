@@ -14,7 +14,7 @@ from sim.engine.replay.writing import Writer
 
 
 def contends(writer: Writer) -> Flags:
-    """Whether traffic asked some link for more than its capacity [columns]."""
+    """Whether traffic asked some link for more than its capacity [programs]."""
     outside = _outside(writer)
     found = np.zeros(len(writer.estimates), dtype=bool)
     for uses in outside.values():

@@ -1,4 +1,4 @@
-"""Contention of collectives inside computations with other traffic, in a single column."""
+"""Contention of collectives inside computations with other traffic, in a single program."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property

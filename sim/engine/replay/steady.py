@@ -1,7 +1,7 @@
 """Long schedules from short ones: between its beginning and its end a pipeline repeats itself.
 
-Once every stage takes equally long for two groups of microbatches in a row, it takes as long for
-all later groups (a periodic regime of a (max, +) linear system, Baccelli et al. 1992, section 3.7).
+Once every stage takes equally long for two groups of microbatches in a row, all later groups take
+as long (a periodic regime of a (max, +) linear system, Baccelli et al. 1992, section 3.7).
 So a thousand microbatches take the time of a few dozen microbatches plus a number of periods.
 """
 
@@ -69,7 +69,7 @@ class Repeating:
         return behind[:, pipeline.grid.ends], alike
 
     def _period(self, starts: Indices, back: int) -> Indices:
-        """The nodes of all stages in the last period before the cut, or the `back`-th last."""
+        """The nodes of all stages in the `back`-th last period before the cut (`_behind`)."""
         return np.concatenate(
             [
                 start + region.last - (back + _ENDS) * region.long + np.arange(region.long)

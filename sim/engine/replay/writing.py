@@ -30,8 +30,8 @@ _FIRST = 2  # number of a pass's first operation; exchanges before it have small
 class _Rows:
     """Steps of one stream, not yet in order, as arrays of equal length.
 
-    `place` is node x `Writer.room` + number. Each of the `flights` (kinds, begun, arrived) is a
-    column of transfers; `actions` are the passes of computations.
+    `place` is node x `Writer.room` + a number in the node. Each of the `flights` (kinds, begun,
+    arrived) is a column of transfers; `actions` are the passes of computations.
     """
 
     place: Indices

@@ -17,9 +17,9 @@ class Storage:
     The kind "nvme" means the drives of each node, which `[host]` describes. A "parallel" file
     system or an "object" store has bandwidths `read` and `write` and allows `operations` a second
     (0: no limit is known). Every `nodes` neighbouring nodes share a store of their own; with 0, all
-    nodes share one store. Nodes reach the store over their NICs, or over a network for storage that
-    gives each node `bandwidth` each way (0: none), of which `efficiency` is payload. The first byte
-    of a request arrives after `latency`. The rest follows at up to `stream` B/s (0: no limit).
+    nodes share one store. Nodes reach the store over their NICs, or over a network for storage.
+    This network gives each node `bandwidth` each way (0: none), of which `efficiency` is payload.
+    The first byte of a request arrives after `latency`, the rest at up to `stream` B/s (0: any).
 
     >>> Storage(kind="parallel", read=40e9, write=20e9, nodes=32).place_of(33)
     1

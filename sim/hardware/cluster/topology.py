@@ -82,7 +82,7 @@ class Topology(Placement):
             there = f"all links of {self.device.name} carry {_rate(own)} each way"
             yield f"node.bandwidth is {_rate(node.bandwidth)}; {there}"
         if network and self.nodes > 1 and (pcie := self.nic_bandwidth) < network.bandwidth:
-            there = f"over PCIe, which carries {_rate(pcie)}; set host.generation as the NIC has it"
+            there = f"over PCIe, which carries {_rate(pcie)}; set host.generation to the NIC's own"
             yield f"messages reach a NIC of {_rate(network.bandwidth)} {there}"
 
     def with_gpus(self, gpus: int, each: int | None = None) -> "Topology":

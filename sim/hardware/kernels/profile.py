@@ -82,7 +82,7 @@ class KernelResidual:
     """Errors of the fit on the kept-out shapes of a class of kernels.
 
     `median` and `p95` are of |predicted / measured - 1|, `bias` is the mean of predicted / measured
-    - 1, `sigma` the standard deviation of log(measured / predicted).
+    - 1. `sigma` is the standard deviation of log(measured / predicted).
     """
 
     kind: str

@@ -240,8 +240,8 @@ OPERATIONS_PER_RANDOM = 40
 
 # Integer operations of an element whose offset in memory is computed. H800 takes 39 (33.6 million
 # take 84.5 us on 132 SMs at 1.83 GHz: elementwise_kernel in deepseek_v3_train_profile.csv). H100
-# takes 40 to 43 for offsets of two or three dimensions, 45 to 50 in copies of four, 54 and 59 in
-# products and sums (traces/tracelens, Qwen and TimeSformer). A100 takes 47
+# takes 40 to 43 for offsets of two or three dimensions and 45 to 50 for copies of four. It takes
+# 54 and 59 in products and sums (traces/tracelens, Qwen and TimeSformer). A100 takes 47
 # (kernels/estimate_train_time, fillmask, forward).
 OPERATIONS_PER_OFFSET = 42
 
@@ -251,8 +251,8 @@ INTEGER_LANES = 64
 
 # Seconds of a turn of a thread's loop: a pair of loads, with eight pairs in flight. It follows from
 # LayerNorm's gains on A100, for 8192 and 6144 rows of 1024 and 1536 (pytorch, pull request 87445).
-# Five sweeps over the data explain the difference of fp32 and fp16, and leave 49 to 72 us for the
-# kernel whose threads take rows / 32 turns, whatever the width.
+# Five sweeps over the data explain the difference of fp32 and fp16, and leave 49 to 72 us for a
+# kernel. Its threads take rows / 32 turns, whatever the width.
 TURN = 0.26e-6
 
 
