@@ -1,4 +1,4 @@
-"""The version of the program that answers, from its source, added modules, and packages."""
+"""The version of this program: a hash of its source, of added modules and of packages."""
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version

@@ -73,8 +73,8 @@ class Parted:
 def surer(
     first: tuple[float, Mapping[str, Any]], second: tuple[float, Mapping[str, Any]], name: str
 ) -> str:
-    """Return a sentence. It says how probable it is that a measured run of the first job takes less
-    time, and how much longer the second job (of this `name`) takes. A job is given by its seconds
+    """Return a sentence with the probability that a measured run of the first job is shorter, and
+    with the further time of the second job, which is called `name`. A job is given by its seconds
     and the law of its errors. The sentence is empty if the jobs do not rest on the same measured
     runs, or take equally long."""
     (seconds, law), (others, same) = first, second

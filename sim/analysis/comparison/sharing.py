@@ -23,7 +23,7 @@ from sim.results.formatting import loss as show
 
 Floats = NDArray[np.float64]
 
-_UNLIKE = 1.05  # ratio of the ways' rates (`Outcome.reach`) from which a note warns of it
+_UNLIKE = 1.05  # a note warns if the ways' rates (`Outcome.reach`) differ by this factor
 _NEVER = CurvePoint(seconds=inf, samples=inf, loss=inf, bytes=inf)
 
 

@@ -63,8 +63,8 @@ class StepComparison(Comparison):
 
     @property
     def scales(self) -> list[float]:
-        """For each case, how many of its steps have together as many tokens as a step of the first
-        case."""
+        """For each case, the number of its steps that together have as many tokens as one step of
+        the first case."""
         tokens = [result.tokens_per_second * result.step_time for result in self.results]
         return [tokens[0] / own if tokens[0] and own else 1.0 for own in tokens]
 

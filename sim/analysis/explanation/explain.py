@@ -21,9 +21,9 @@ from sim.scenario.settings import Settings
 class Explanation(Answer):
     """What limits a step. `limits` are the resources that would shorten the step if they were
     faster. `kernels` are compared with the device's peaks, and `changes` of the plan are played. A
-    recorded step has no plan, but `lines` of its script with the seconds of their kernels, and the
-    memory of lines at the `fullest` moment. `advice` are changes of a script that were played, the
-    largest saving first."""
+    recorded step has no plan. It has the `lines` of its script with the seconds of their kernels,
+    and the memory that lines hold at the `fullest` moment. `advice` are changes of a script that
+    were played, the largest saving first."""
 
     view = "sim.interface.views.explanation"
     picture = "sim.interface.plots.explanation"

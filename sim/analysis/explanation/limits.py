@@ -55,8 +55,8 @@ def limits(setup: Setup) -> Limits:
     the links by the purpose of their bytes.
 
     For a plan's step, the changed durations are columns of one compiled replay. A recorded step is
-    played again for each change. Everything that waits for a shortened operation moves. In a
-    recorded step, a shorter transfer slows the kernels beside it less; in a plan's step, these
+    played again for each change. Everything that waits for a shortened operation starts earlier. In
+    a recorded step, a shorter transfer slows the kernels beside it less; in a plan's step, these
     kernels lose as much time as before. Raises `InputError` for a step that cannot be replayed.
     """
     speeds = questions.speeds(setup)

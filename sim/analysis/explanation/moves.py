@@ -34,7 +34,7 @@ from sim.scenario.settings import Settings, settings_of
 _SEEDS = 5  # seeds of moves near the best
 _NEAR = 1.15  # moves up to this many times as slow as the best are played with further seeds
 _LEAST_AGAIN = 3  # at least so many moves are played with further seeds
-_ESTIMATED = 0.9  # a move's `least` is an estimate, which may be some percent too high
+_ESTIMATED = 0.9  # factor on a move's `least`, an estimate that may be some percent too high
 _FAR = 1.05  # a move is not played if its bound is more than so many times the best cost
 
 

@@ -58,8 +58,8 @@ def what_if(setup: Setup, *, microbatches: bool = True, plays: int = 0) -> WhatI
     streams. Such a step is played instead, at most `plays` times.
 
     Kernels at twice the speed take half as long; launches and latencies keep their seconds.
-    Everything that waits for a changed operation moves (`limits`). Raises `InputError` for a step
-    that cannot be replayed.
+    Everything that waits for a changed operation starts earlier or later (`limits`). Raises
+    `InputError` for a step that cannot be replayed.
     """
     try:
         own = questions.speeds(setup, many=True)

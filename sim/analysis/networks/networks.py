@@ -2,10 +2,10 @@
 
 A job's weight w_j is its share of the devices' hours on the first cluster. Job j has an expected
 step of t_jk seconds on cluster k, or t'_jk with the failure. For the work of an hour on the first
-cluster, cluster k needs h_k = sum_j w_j t_jk / t_j1 hours, or sum_j w_j t'_jk / t_j1 with the
-failure. Let a step of job j have n_j tokens per GPU, and let cluster k cost p_k dollars per GPU and
-hour. Then a dollar of rent buys 3600 (sum_j w_j n_j / t_j1) / (h_k p_k) tokens. With the network's
-bill, an hour of a GPU costs p_k + bill_k / (GPUs_k x hours of `price.network_years`).
+cluster, cluster k needs h_k = sum_j w_j t_jk / t_j1 hours. With the failure it needs sum_j w_j
+t'_jk / t_j1 hours. Let a step of job j have n_j tokens per GPU, and let cluster k cost p_k dollars
+per GPU and hour. Then a dollar of rent buys 3600 (sum_j w_j n_j / t_j1) / (h_k p_k) tokens. With
+the network's bill, an hour of a GPU costs p_k + bill_k / (GPUs_k x hours of `price.network_years`).
 
 The errors of the steps determine how certain the order of clusters is. Steps of one job that rest
 on the same measured runs share most of their errors, and shared errors cancel
@@ -43,9 +43,9 @@ _GRAMMAR = "write NAME, or 'NAME: KEY=VALUE; KEY=VALUE'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStep:
-    """A job's step on a cluster: `seconds` simulated, `expected` (s) from `low` to `high`, `tokens`
-    a step, `watts` (W) that a device draws on average, and `failed` (s), the expected step with
-    the failure.
+    """A job's step on a cluster. The simulated step takes `seconds`. A measured step should take
+    `expected` seconds, within `low` to `high`; with the failure, it should take `failed` seconds. A
+    step has `tokens`; a device draws `watts` (W) on average.
 
     `apart` is the scale of the error that layouts of a job do not share; `basis` names the measured
     runs behind `expected`. `spread` is the standard deviation over hashes of connections, as a

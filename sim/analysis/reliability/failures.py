@@ -113,8 +113,8 @@ class Failures:
                 kind.set_up(kind.load(job, dotted(cause.state)), brief=True)
 
     def in_states(self, job: BaseScenario, pace: Pace) -> "Failures":
-        """Play a step in each cause's state, and return the failures with the ratio of its length
-        to the step of `pace`. Raises `InputError`."""
+        """Play a step in each cause's state, and return the failures with the factors by which
+        these steps are longer than the step of `pace`. Raises `InputError`."""
         causes = []
         for cause in self.cause:
             slows = cause.slows

@@ -203,7 +203,7 @@ def of_pace(
     pace: Pace, failures: Failures, *, days: float, seed: int = 0, saved: Saving | None = None
 ) -> Goodput:
     """Simulate `days` of training at a pace. `saved` are the seconds of checkpoints whose traffic
-    was played; None takes them from `failures.recovery`."""
+    was played; if it is None, `failures.recovery` gives them."""
     if pace.alone > 1:
         return _of_workers_alone(pace, failures, days=days, seed=seed)
     topology = pace.topology

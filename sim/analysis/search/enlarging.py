@@ -66,7 +66,7 @@ def _with(space: Space, wider: Mapping[str, tuple[str, ...]]) -> Space:
 
 
 def _by_gpus(space: Space) -> list[str]:
-    """Return the option for the smallest 2^n times as many GPUs on which a layout fits."""
+    """Double the number of GPUs until a layout fits, and return the option for this number."""
     for doubling in range(1, _DOUBLINGS + 1):
         gpus = space.gpus << doubling
         try:

@@ -166,8 +166,8 @@ def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs, befo
 
 
 def _result(task: tuple[Space, int, Layout]) -> tuple[int, Result]:
-    """Return a layout's number and result. The timeline is left out, as other processes do not need
-    it."""
+    """Return a layout's number and result. The timeline is left out, since the process that asks
+    does not need it."""
     space, number, layout = task
     result = answer(replace(assembled(space, layout.plan), model=space.named))
     return number, replace(

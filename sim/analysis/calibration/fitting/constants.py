@@ -1,5 +1,5 @@
-"""Fitting the constants of a collective library to measured collectives, by robust least squares
-over the logarithms of the constants."""
+"""Fit the constants of a collective library to measured collectives, by robust least squares over
+the logarithms of the constants."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import exp, log

@@ -49,8 +49,8 @@ def _profile_of(rates: dict[str, Any]) -> Profile:
 
 
 def _stream_rates(document: dict[str, Any], measurements: Sequence[Measurement]) -> dict[str, Any]:
-    """Return the share of the data sheet's bandwidth on the largest size, and the time of the
-    smallest size. Calls are timed one after another, so the time includes the gap between
+    """Return the share of the data sheet's bandwidth that the largest size reaches, and the time of
+    the smallest size. Calls are timed one after another, so the time includes the gap between
     kernels."""
     curve = replace(_profile_of({}), measurements=tuple(measurements)).curves().get(ANY)
     if curve is None:
@@ -72,7 +72,7 @@ def _peaks(measurements: Sequence[Measurement]) -> dict[str, str]:
 
 def _gemm_rates(device: Device, measurements: Sequence[Measurement]) -> dict[str, Any]:
     """Return all constants for the precision with most shapes. For other precisions, return only
-    the share at full clock."""
+    the share of the peak at full clock."""
     groups = grouped(
         (own.kernel.precision, own) for own in measurements if isinstance(own.kernel, Gemm)
     )

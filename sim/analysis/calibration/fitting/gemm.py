@@ -1,4 +1,4 @@
-"""Fitting the rates of matrix products to measured products."""
+"""Fit the rates of matrix products to measured products."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Fitting gloo: a `HostRates` for each kind of collective, or two constants for all-reduces."""
+"""Fit gloo's `HostRates` for each kind of collective, or two constants to all-reduces."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Fitting the constants of NCCL's model in steps: constants of the nodes, then of the network."""
+"""Fit the constants of NCCL's model in two steps: of the nodes, then of the network."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import inf

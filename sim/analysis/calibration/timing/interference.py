@@ -1,4 +1,4 @@
-"""How much longer kernels take while a copy or a collective runs beside them.
+"""How much longer do kernels take while a copy or a collective runs beside them?
 
 The other work runs on its own stream on a GPU, and in its own thread on a CPU. It starts first and
 must outlast the timed kernels. If it ends too early, twice as much of the other work is started.

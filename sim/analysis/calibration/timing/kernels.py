@@ -15,7 +15,7 @@ from sim.hardware.kernels.measurements import COLUMNS, HEADING, Measurement, rea
 from sim.model.kernels import Attention, Gemm, Kernel
 
 MOST_INPUTS = 8  # the most sets of inputs that are used in turn
-CACHE = {"cpu": 8e7, "cuda": 2.6e8}  # bytes of all sets of inputs together: more than a cache
+CACHE = {"cpu": 8e7, "cuda": 2.6e8}  # bytes of all sets of inputs together; caches hold less
 
 
 def time_kernels(
@@ -30,7 +30,7 @@ def time_kernels(
     make: Callable[[Kernel, str], Call] = call,
     until: float = math.inf,
 ) -> list[Measurement]:
-    """Time the kernels that `store` does not hold yet; with `keep`, each is appended to it at once.
+    """Time the kernels that `store` does not hold yet. With `keep`, each time is stored at once.
 
     No kernel is begun when `time.monotonic()` is past `until`.
 

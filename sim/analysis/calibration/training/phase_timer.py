@@ -64,7 +64,7 @@ def on_gpu() -> PhaseTimer:
 
 @contextmanager
 def counted(held: Callable[[], float], device: str) -> Iterator[list[float]]:
-    """Yield a list. After the block, its element is the peak of the bytes that tensors held in it.
+    """Yield a list. After the `with` block, it has the most bytes that tensors held at once inside.
 
     On a GPU, this is the caching allocator's own count, `torch.cuda.max_memory_allocated`. On a
     CPU, torch's profiler counts allocations within the block, and `held` returns the bytes that

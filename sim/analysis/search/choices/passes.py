@@ -60,8 +60,8 @@ def _schedules(space: Space, plan: Plan) -> Iterator[str]:
 
 
 def _usual_schedule(space: Space, plan: Plan, name: str) -> bool:
-    """Return whether a schedule is tried unasked. Left out are schedules that exist for comparison,
-    take long to search for an order, need groups of uneven sizes, or train with stale gradients."""
+    """Return whether a schedule is tried unasked. Schedules are left out if they exist for
+    comparison, search for an order, need uneven groups, or train with stale gradients."""
     entry = schedules.entry(name)
     whole = plan.microbatches % entry.group(plan.pp) == 0
     return entry.usual and entry.searched is None and entry.versions is None and whole

@@ -44,7 +44,7 @@ def _mask(rows: int, width: int, random: Random) -> Any:
 
 
 def _heads(rows: int, width: int, random: Random) -> Any:
-    """Return (b, heads, s, head)."""
+    """Return a tensor of shape (b, heads, s, head)."""
     tokens = min(rows, SEQUENCE)
     return random(max(1, rows // tokens), width // HEAD, tokens, HEAD)
 
