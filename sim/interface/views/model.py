@@ -50,14 +50,14 @@ def view(model: Model, name: str) -> Document:
     >>> from sim.model.reading import load
     >>> from sim.interface.document.terminal import text
     >>> print(text(view(load("llama3-8b"), "llama3-8b")))
-    llama3-8b: 32 layers (dense), 4,096 hidden, 32 heads, 8 of keys, 128,256 words
+    llama3-8b: 32 layers (dense), 4,096 hidden, 32 heads, 8 for keys, 128,256 words
       parameters       8.03 billion
         embedding       525 million
         dense           218 million  in each of 32
         head            525 million
       FLOPs              57.9 GFLOP  a token, forward and backward, in sequences of 8,192
       keys and values       128 KiB  a token, all layers, in half precision
-      activations          6.63 MiB  a token in half precision, kernels unfused; for a job: sim run
+      activations          6.63 MiB  a token in half precision, unfused; sim run shows a job's
     """
     rows = [*_parameters(model), *_traffic(model)]
     notes = (Sentence(note, "note") for note in model.notes)
@@ -68,7 +68,7 @@ def _shape(model: Model) -> str:
     if not model.alike:
         kinds = dict.fromkeys(kind.partition(":")[0] for kind in model.kinds)
         return f"{model.layers} layers ({', '.join(kinds)})"
-    fewer = f", {model.kv_heads:,} of keys" if model.kv_heads != model.heads else ""
+    fewer = f", {model.kv_heads:,} for keys" if model.kv_heads != model.heads else ""
     fewer = ", latent attention" if model.latent else fewer
     heads = f"{model.hidden:,} hidden, {model.heads:,} heads{fewer}, {model.vocab:,} words"
     return f"{model.layers:,} layers ({model.pattern}), {heads}"
@@ -101,7 +101,7 @@ def _traffic(model: Model) -> Iterator[Cells]:
         held = sum(often * getattr(blocks[kind], "held", 0) for kind, often in row.items())
         if held:
             yield "states", human_bytes(_WIDTH * held), "a sequence, all layers, in half precision"
-    what = f"{of} in half precision, kernels unfused; for a job: sim run"
+    what = f"{of} in half precision, unfused; sim run shows a job's"
     yield "activations", human_bytes(kept), what
 
 

@@ -22,7 +22,7 @@ def view(answer: Networks) -> Document:
         Sentence(_told(answer)),
         section("Expected step of each job",
                 table(map(_steps, steps), ("job", "GPUs", *names))),
-        section("What it is built of", table(map(_bill, answer.networks), _BILL)),
+        section("Parts of each network", table(map(_bill, answer.networks), _BILL)),
         Picture(says="Hours of each job on each network", draw=answer.plot),
         *(Sentence(note, "note") for note in _notes(answer)),
         line=f"{answer.best} is the best of {len(names)} networks",

@@ -30,13 +30,16 @@ def view(profile: Profile, name: str) -> Document:
     rows = predictions(profile)
     kinds, around = list(_kinds(rows)), [*_environment(profile.environment), *_host(profile)]
     classes, shapes = errors_by_class(profile, rows), errors_by_shape(profile)
-    long = f"Errors above {human_seconds(LONG)} by shape, of the device's file and of this profile"
+    long = (
+        f"Errors above {human_seconds(LONG)} by shape: first with the device's file, then with "
+        "this profile"
+    )
     return document(
         heading(profile, name),
         table(_provenance(profile)),
         section("", table(map(_cells, classes), _COLUMNS)),
         section(long, table(map(_shape_cells, shapes), _SHAPE_COLUMNS)) if shapes else None,
-        section("Memory-bound kernels, at their largest", table(kinds)) if kinds else None,
+        section("Memory-bound kernels, at the largest size", table(kinds)) if kinds else None,
         section("Around them", table(around)) if around else None,
     )
 

@@ -29,7 +29,7 @@ def view(answer: ReinforcementAnswer) -> Document:
         f"{answer.placement}",
         Figures(tuple(_figures(answer))),
         section("Where the trainer's time goes",
-                Sentence("Seconds of a step, waiting for the other side included"),
+                Sentence("Seconds of a step, including waits for the other side"),
                 _spent(answer)),
         section("Pools", table(map(_pool, answer.pools), _POOL), *map(_memory, answer.pools)),
         section("Staleness of the answers that are learnt from",

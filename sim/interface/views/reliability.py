@@ -81,7 +81,7 @@ def _needs(goodput: Goodput) -> Section | None:
     if not goodput.allowed:
         return None
     rows = [(human_seconds(row["checkpoint"]), _within(row["away"])) for row in goodput.allowed]
-    title = f"{TARGET:.0%} effective training time needs, at most, with the best interval:"
+    title = f"Limits for {TARGET:.0%} effective training time, with the best interval:"
     return section(title, table(rows, ("checkpoint stops for", "detection and restart together")))
 
 

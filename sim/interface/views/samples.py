@@ -30,7 +30,7 @@ def view(samples: Samples) -> Document:
     return document(
         f"{samples.scenario} on {size}, seed {samples.seed}",
         table(_distribution(samples)),
-        _losses("Mean loss by where ranks wait", samples.by_meeting, samples),
+        _losses("Mean loss by the place where ranks wait", samples.by_meeting, samples),
         _losses("Mean loss by cause", samples.by_cause, samples),
         _sensitivity(samples) if samples.sensitivity else None,
         _removal(samples),
@@ -94,7 +94,7 @@ def _removal(samples: Samples) -> Section:
         )
         for row in samples.removed
     ]
-    return section(f"With the slowest nodes replaced by ordinary ones{closer}", table(rows))
+    return section(f"With the slowest nodes replaced by ordinary nodes{closer}", table(rows))
 
 
 def seeds(seeds: Seeds) -> Document:

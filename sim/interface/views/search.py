@@ -32,7 +32,7 @@ def view(search: SearchResult) -> Document:
     return document(
         "",
         table(*_table(search)),
-        section("", *_sure(search), Sentence(f"Against the recommended, {search.why}.")),
+        section("", *_sure(search), Sentence(f"Against the recommended layout, {search.why}.")),
         *(Sentence(_beside(search, own), "warning") for own in search.beside),
         section(
             "Pareto front, time against memory (contention counts only for the best layouts):",
@@ -119,7 +119,7 @@ def _left_out(search: SearchResult) -> Iterator[str]:
     sizes = meshes(search.space, Pruned())
     asked, lacking = not_tried(search.space, [*sizes, *(own.plan for own in search.layouts)])
     if lacking:
-        yield f"Left out because {search.space.capabilities.name} lacks it: {_choices(lacking)}."
+        yield f"Left out because {search.space.capabilities.name} lacks them: {_choices(lacking)}."
     if asked:
         yield f"Tried only if --only names it: {_choices(asked)}."
 
@@ -163,7 +163,7 @@ def _found(search: SearchResult) -> str:
         f"({decided / seconds:.0f} decided a second) and the best played in "
         f"{search.wall_seconds - seconds:.1f} s; "
         f"{pruned.slower} skipped, which are neither faster nor smaller without contention; "
-        f"{pruned.memory} do not fit in memory, {pruned.divisibility} sizes do not divide"
+        f"{pruned.memory} do not fit in memory, {pruned.divisibility} do not divide the job"
     )
 
 

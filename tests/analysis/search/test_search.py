@@ -382,7 +382,7 @@ def test_the_command_prints_the_table_and_draws(tmp_path: Path) -> None:
     assert head.split()[:4] == ["tp", "pp", "dp", "microbatch"]
     assert first.split()[0] == "1"
     assert "recommended" in first
-    assert "Against the recommended, " in text
+    assert "Against the recommended layout, " in text
     assert "layouts evaluated in" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
 

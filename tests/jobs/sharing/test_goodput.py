@@ -100,7 +100,7 @@ def test_who_fails_alone(scenario, settings, alone):
 def test_the_text_says_what_is_done_again():
     said = str(over_days(paced("easgd"), GPU))
     assert "each of 8 workers fails by itself and repeats" in said
-    assert "effective training time needs" not in said
+    assert "Limits for" not in said
 
 
 def test_only_a_job_that_runs_is_struck():
