@@ -171,7 +171,7 @@ def test_a_slower_switch_inside_the_node_is_felt():
     ("settings", "complaint"),
     [
         ({"schedule": "none"}, "schedule = 'none' with pp = 2"),
-        ({"global_batch": 16 * 20_001, "microbatch": 1}, "at most 20,000 are played"),
+        ({"global_batch": 16 * 20_001, "microbatch": 1}, "at most 20,000 can run"),
     ],
 )
 def test_a_plan_that_cannot_be_meant_is_refused(settings, complaint):

@@ -19,7 +19,7 @@ _SOURCES = {  # modules of other kinds, loaded only for a model of the kind
 
 
 def model_of(document: dict[str, Any], place: str) -> Model:
-    """Return the transformer, or the network of the document's `kind`. Raises `InputError`."""
+    """Return the model of the document's `kind`, by default a transformer. Raises `InputError`."""
     kind = str(document.get("kind"))
     module, _, name = _SOURCES.get(kind, _TRANSFORMER).partition(":")
     source: Any = catalog.validate(document, getattr(import_module(module), name), place)
@@ -40,8 +40,8 @@ def load(name: str, *, where: str = "command line") -> Model:
 
 
 def settled(model: Model, keys: Iterable[str]) -> Model:
-    """Return the model without notes that ask the user to set a key (such as `model.seq`), if the
-    key is in `keys`."""
+    """Return the model without answered notes: a note that asks the user to set keys (such as
+    `model.seq`) is answered if `keys` has all of them."""
     ours = {f"model.{key}" for key in keys}
     open_ = [note for note in model.notes if not (asked := _asked(note)) or asked - ours]
     return model.changed(notes=tuple(open_))

@@ -4,9 +4,9 @@ Naumov et al. 2019 (arXiv 1906.00091), sections 2 and 3: dense features go throu
 perceptron to a dense vector, and categorical features look up vectors in tables. The dense vector
 and the dot products of all pairs of vectors go through the top perceptron to one logit.
 
-The k-th row of a table of R rows is read with probability k^-s / H(R, s), by Zipf's law, as
-benchmarks of embedding tables draw their requests (FBGEMM, fbgemm_gpu/tbe/utils/requests.py,
-`alpha`: uniform by default, Zipf's law if given). Rows are numbered by falling popularity.
+The k-th row of a table of R rows is read with probability k^-s / H(R, s), by Zipf's law with
+exponent s. Benchmarks of embedding tables draw their requests in this way if they set `alpha` = s
+(FBGEMM, fbgemm_gpu/tbe/utils/requests.py). Rows are numbered by falling popularity.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _CELLS = 400
 
 
 def harmonic(rows: int, skew: float) -> float:
-    """H(R, s) = sum of k^-s over k = 1 to R.
+    """Return H(R, s), the sum of k^-s over k = 1 to R, for R `rows` and the exponent s = `skew`.
 
     >>> harmonic(4, 0.0), harmonic(3, 1.0)
     (4.0, 1.8333333333333333)
@@ -48,7 +48,7 @@ def harmonic(rows: int, skew: float) -> float:
 
 
 def read_of(rows: int, first: int, skew: float) -> float:
-    """The share of all look-ups that goes to the `first` rows.
+    """Return the share of all look-ups that goes to the first `first` of `rows` rows.
 
     >>> read_of(100, 25, 0.0), round(read_of(100, 25, 1.0), 3)
     (0.25, 0.736)
@@ -57,7 +57,8 @@ def read_of(rows: int, first: int, skew: float) -> float:
 
 
 def distinct(rows: int, draws: int, skew: float) -> float:
-    """Return the expected number of different rows in n = `draws` look-ups: sum of 1 - (1 - p_k)^n.
+    """Return the expected number of different rows in n = `draws` look-ups: sum of 1 - (1 - p_k)^n,
+    where p_k is the probability of row k.
 
     >>> round(distinct(100, 100, 0.0), 2), round(distinct(100, 100, 1.0), 2)
     (63.4, 41.35)
@@ -85,7 +86,7 @@ def _weight(row: float, skew: float) -> float:
 
 
 INDEX = 8  # bytes of an index, torch.int64
-_MOST_TABLES = 100_000  # a hundred times the largest published model, Mudigere et al. 2022
+_MOST_TABLES = 100_000  # a hundred times as many as the largest published model has, Mudigere 2022
 
 Division = Literal["table", "row", "column"]
 Part = Literal["tables", "interaction", "top"]
@@ -147,7 +148,7 @@ class Recommendation:
 
     @property
     def features(self) -> int:
-        """Number of inputs of the top perceptron: the dense vector's, and one for each pair."""
+        """Inputs of the top perceptron: the width of the dense vector, and one for each pair."""
         return self.dim + self.vectors * (self.vectors - 1) // 2
 
     @cached_property
@@ -198,8 +199,8 @@ class Recommendation:
 
     def held(self, ranks: int) -> float:
         """Return the parameters in the tables of the fullest of `ranks` ranks. Whole tables go to
-        the ranks in turn, the largest tables first. This is torchrec's greedy partitioner
-        (distributed/planner/partitioners.py) where every table costs the same."""
+        the ranks in turn, the largest tables first. torchrec's greedy partitioner does the same if
+        every table costs the same (distributed/planner/partitioners.py)."""
         if self.division == "column":
             return float(sum(self.tables) * self.dim // ranks)
         if self.division == "row":

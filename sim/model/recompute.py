@@ -1,9 +1,9 @@
 """Recomputation: which operators of a layer run again before its backward pass, and which tensors
 are kept.
 
-An operator reads the result of an earlier operator, and keeps that result or its own. A tensor has
-a maker (the operator that makes it) and readers. It is kept if the backward pass or an operator
-that runs again reads it, unless its maker runs again, too.
+An operator reads the result of an earlier operator, and keeps this result or its own result. A
+tensor has a maker (the operator that makes it) and readers. It is kept if the backward pass or an
+operator that runs again reads it, unless its maker runs again, too.
 """
 
 from collections import defaultdict
@@ -122,7 +122,7 @@ def _share(operator: Operator, saved: Sequence[Item]) -> float:
 
 
 def _without(items: Items, saved: Sequence[Item]) -> Items:
-    """Return the items except those whose results are saved; collectives beside them stay."""
+    """Return the items whose results are not saved; collectives beside saved items stay."""
     left: list[Item] = []
     for item in items:
         if isinstance(item, Overlap):
@@ -173,7 +173,7 @@ def _needed(
     functions: bool,
 ) -> list[bool]:
     """Return for each operator whether it runs again and the backward pass needs its results. With
-    `functions` an operator is also needed if it keeps inputs, which it saves only by running."""
+    `functions` an operator that keeps inputs is also needed, as only running saves them."""
     needed = [False] * len(operators)
     for number in reversed(range(len(operators))):
         reading = (r for makers, readers in tensors if number in makers for r in readers)

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from sim.config.dataclass import dataclass
 from sim.model.kernels import BYTES, Gemm, Kernel, MemoryBound
 
-Matrix = tuple[int, int]  # rows of the result, columns that it sums over
+Matrix = tuple[int, int]  # outputs and inputs of a weight matrix; a product sums over the inputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence(Gemm):
-    """`layers` layers of (m, k) by (k, n) products in `steps` that wait for one another, in `batch`
-    directions side by side. `whole` has each layer's matrix for its input. `stepwise` has the
-    matrices by which each layer multiplies in each step: its state's, and its projection's. Both
-    list the matrices of one direction. The backward pass makes the gradients of input and states,
-    then the gradients of weights, which are summed over all steps."""
+    """Products of (m, k) by (k, n) matrices in `layers` layers, for `batch` directions side by
+    side. Each of `steps` steps waits for the step before. `whole` has each layer's matrix for its
+    input. `stepwise` has the matrices by which each layer multiplies in each step: for state and
+    projection. Both list the matrices of one direction. The backward pass makes the gradients of
+    input and states, then the gradients of weights, which are summed over all steps."""
 
     steps: int
     layers: int
@@ -64,7 +64,7 @@ class Recurrence(Gemm):
         )
 
     def _gates(self, wide: int) -> MemoryBound:
-        """Return the gates' kernel, which reads both products (backward the gates), writes the
+        """Return the gates' kernel, which reads both products (backward: the gates), writes the
         gates, and reads and writes states."""
         units = self.stepwise[-1][1]
         elements = 2 * self.n + 5 * units if self.backward else 3 * self.n + 3 * units

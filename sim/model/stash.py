@@ -25,7 +25,7 @@ class Stash:
     `lossless` encodings keep the signs (1 bit) of a map that only a ReLU and a pooling read. They
     keep the place of the largest element in a window (4 bits) for a pooling. For a product, they
     keep the results of a ReLU that are not 0, in compressed rows (sections 4.1 and 4.2).
-    `sparsity` is the share of these results that is 0; it depends on the training. With `bits` of
+    `sparsity` is the share of a ReLU's results that are 0 (it varies in training). With `bits` of
     16, 10 or 8, values have this number of bits once the forward pass has read them (section 4.3).
     """
 
@@ -35,7 +35,7 @@ class Stash:
 
     def __post_init__(self) -> None:
         if not self.lossless and self.bits == 32:
-            raise ValueError("neither lossless nor narrower values; set bits = 16, or no stash")
+            raise ValueError("lossless = false and bits = 32 encode nothing; set bits = 16")
 
 
 class Map(NamedTuple):
@@ -85,7 +85,7 @@ def _size(map_: Map, width: float, stash: Stash) -> float:
     values = map_.elements * narrow
     if map_.reads == "values":
         return values
-    # The maximum of a window is 0 if all its elements are, which are taken as independent.
+    # The maximum of a window is 0 if all its elements are 0; they are taken as independent.
     filled = map_.elements * (1.0 - stash.sparsity**map_.window)
     return min(values, filled * (narrow + 1) + map_.elements / _ROW * 4)
 

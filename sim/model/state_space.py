@@ -1,6 +1,6 @@
 """Mixers with a state in place of attention, on one rank: their kernels and tensors in a layer.
 
-A head of width P has a state of N x P numbers. Every token t decays the state and adds to it:
+A head of width P has a state S of N x P numbers. Token t, with input x_t and output y_t, decays it:
 S_t = a_t S_(t-1) + B_t' x_t, y_t = C_t S_t. There are four rules:
 
 - "mamba": each channel is a head, and the states are scanned token by token (Gu and Dao 2023, arXiv
@@ -10,7 +10,7 @@ S_t = a_t S_(t-1) + B_t' x_t, y_t = C_t S_t. There are four rules:
 - "delta": a key's value in the state is replaced by a new value; chunks are products, too (Yang et
   al. 2024, arXiv 2412.06464).
 - "lightning": linear attention whose heads decay at fixed rates (Qin et al. 2024, arXiv
-  2401.04658). It is "mamba2" without a step, with keys and queries in place of B and C.
+  2401.04658). It is "mamba2" without a step size, with keys and queries in place of B and C.
 
 Under context parallelism each rank has all tokens of a share of the heads. All-to-alls in front of
 the convolution and after the states exchange tokens for heads. Groups of heads that are fewer than
@@ -36,15 +36,15 @@ from sim.program.causes import CONTEXT
 from sim.program.operations import Collective
 
 Rule = Literal["mamba", "mamba2", "delta", "lightning"]
-# Numbers per token that the projection makes for each head: a step, or a decay and a strength.
+# Numbers per token that the projection makes for each head: a step size, or a decay and a strength.
 _MADE = {"mamba": 0, "mamba2": 1, "delta": 2, "lightning": 0}
-# Parameters of each head of the scan: the decay, the step's bias, the weight from input to output.
+# Parameters of each head of the scan: decay, bias of the step size, weight from input to output.
 _TRAINED = {"mamba": 0, "mamba2": 3, "delta": 2, "lightning": 0}
 
 _EXCHANGED = ("mamba2", "delta")  # rules under which ranks can exchange heads for tokens (cp)
 _SCAN_FLOPS = 9  # FLOPs per token, channel and number of state (state-spaces/mamba, issue 110)
 _FP32 = 4
-# Share of element-wise kernels' bandwidth of TensorRT-LLM's convolution: 0.85 on H100, 0.73 on
+# Bandwidth of TensorRT-LLM's convolution relative to element-wise kernels: 0.85 on H100, 0.73 on
 # H200, 0.68 on B200, 0.67 on GB200, 0.68 on B300, 0.9 on L40S, medians of at least 16,384 tokens in
 # sequences of at least 1,024 (ai-dynamo/aiconfigurator @095f58a, mamba2, context).
 _CONVOLUTION = 0.71
@@ -57,9 +57,9 @@ class StateSpace:
     There are `heads` heads of width `head`, with `state` numbers of state for each column. The
     heads in each of `groups` groups share B and C ("delta": keys and queries). A convolution of
     `taps` taps over time (0: none) comes first, with a bias if `convolution_bias`; the projections
-    in and out have biases if `bias`. "mamba" makes the step of each channel from `rank` numbers;
-    with `norms` it normalises these numbers, B and C. The other rules compute `chunk` tokens at
-    once; with `gated_norm` they normalise the output in front of the gate.
+    in and out have biases if `bias`. "mamba" makes the step size of each channel from `rank`
+    numbers; with `norms` it normalises these numbers, B and C. The other rules compute `chunk`
+    tokens at once; with `gated_norm` they normalise the output in front of the gate.
     """
 
     rule: Rule = "mamba2"
@@ -77,9 +77,9 @@ class StateSpace:
 
     def __post_init__(self) -> None:
         if self.heads % self.groups:
-            raise ValueError(f"groups = {self.groups} do not divide heads = {self.heads}")
+            raise ValueError(f"groups = {self.groups} does not divide heads = {self.heads}")
         if (self.rule == "mamba") != (self.rank > 0):
-            raise ValueError(f"rank = {self.rank} with rule = {self.rule!r}; mamba alone has one")
+            raise ValueError(f"rank = {self.rank} with rule = {self.rule!r}; only mamba has a rank")
 
     @property
     def held(self) -> int:
@@ -112,7 +112,7 @@ class _Mixer:
         shared = 0 if own.rule == "mamba" else 2 * self.groups * own.state
         self.mixed = self.inner + shared  # channels of the convolution
         # Under cp a rank has the whole sequence of fewer heads and groups. `channels` is the width
-        # of as much data if it were spread over the rank's own share of the tokens.
+        # of the same data if it were spread over the rank's own share of the tokens.
         self.own_heads, self.own_groups = self.heads // self.cp, max(self.groups // self.cp, 1)
         self.channels = self.inner + shared * self.own_groups * self.cp // self.groups
         if self.cp > 1 and (own.rule not in _EXCHANGED or self.heads % self.cp):
@@ -134,7 +134,7 @@ class _Mixer:
 
     def project_in(self) -> Operator:
         """Return the projection to the convolution's channels, a gate, and numbers of each head:
-        the step, or decay and strength."""
+        the step size, or decay and strength."""
         each = _MADE[self.own.rule] * self.heads
         widths: tuple[int, ...] = (self.mixed + self.inner + each,)
         if self.own.rule == "delta":
@@ -165,9 +165,9 @@ class _Mixer:
         )
 
     def steps(self) -> Iterator[Operator]:
-        """Yield the operators that make Mamba's step, B and C of each token from the channels: a
-        product to few columns, norms if any, and a product from the step's columns to all channels.
-        Raises `InputError` under tensor parallelism."""
+        """Yield the operators that make Mamba's step size, B and C of each token from the channels:
+        a product to few columns, norms if any, and a product from the step size's columns to all
+        channels. Raises `InputError` under tensor parallelism."""
         own, run = self.own, self.run
         if own.rule != "mamba":
             return

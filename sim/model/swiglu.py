@@ -1,4 +1,4 @@
-"""SwiGLU: the gated activation between both products of a feed-forward block."""
+"""SwiGLU: the gated activation between the two products of a feed-forward block."""
 
 from sim.model.execution import Execution
 from sim.model.kernels import READ, MemoryBound

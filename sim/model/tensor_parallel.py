@@ -79,7 +79,7 @@ def input_collectives(
     """Return the collectives of the backward pass on the whole input of a linear layer. Under
     sequence parallelism, only a share of the input was kept. The first collective gathers the input
     again for the weights' gradients, in elements of `width` bytes; the second scatters the input's
-    gradient. Otherwise the first is None, and the second sums the input's gradient."""
+    gradient. Without it the first is None, and the second sums the input's gradient."""
     if run.tp == 1:
         return None, None
     if not run.sharding.sequence_parallel:
@@ -123,8 +123,8 @@ def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
 def row_linear(run: Execution, name: str, inputs: int, *, bias: bool = False) -> Operator:
     """Return Megatron's row-parallel linear layer: the input is divided, the `hidden` columns of
     the output are summed over ranks. The forward pass all-reduces y (operator g). Under sequence
-    parallelism it reduce-scatters y, and the backward pass gathers dy. The dropout and residual sum
-    that follow add the bias."""
+    parallelism the forward pass reduce-scatters y, and the backward pass gathers dy. The dropout
+    and residual sum that follow add the bias."""
     hidden = run.model.hidden
     linear = Linear(
         run=run,

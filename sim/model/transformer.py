@@ -142,7 +142,7 @@ class Transformer(Model):
         for name in (*period(self.pattern), *self.blocks):
             self.entry(name)
         if self.mtp and self.predictions:
-            raise ValueError("mtp predicts further tokens, predictions masked ones; choose one")
+            raise ValueError("mtp predicts further tokens, predictions masked tokens; choose one")
         seq = self.decoder_seq if self.hears else self.seq
         if self.positions == "learned" and 0 < self.position_rows < seq:
             raise ValueError(f"seq = {seq} exceeds position_rows = {self.position_rows}")
@@ -186,7 +186,7 @@ class Transformer(Model):
                 'documents save nothing where scores are stored; set attention = "flash"'
             )
         if self.latent and self.kv_heads != self.heads:
-            raise ValueError(f"kv_heads = {self.kv_heads}: latent attention has one for each head")
+            raise ValueError(f"kv_heads = {self.kv_heads}: latent attention needs kv_heads = heads")
         if self.latent and self.latent.rotary >= self.head:
             raise ValueError(f"latent.rotary = {self.latent.rotary} leaves nothing of a head")
 
@@ -265,7 +265,7 @@ class Transformer(Model):
 
     @property
     def tensors_of_a_layer(self) -> int:
-        """Number of parameter tensors of linear layers and two norms, biases included if any."""
+        """Number of parameter tensors of the linear layers and norms of a layer."""
         return (6 + self.gated_mlp) * (2 if self.bias else 1)
 
     @property

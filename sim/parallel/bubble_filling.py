@@ -13,15 +13,15 @@ from sim.program.schedule import Action, Order, Places, Schedule
 
 Rows = tuple[tuple[float, ...], ...]  # [stage][chunk]
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # relative tolerance of times and bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Seconds of passes by stage and chunk, of a message between stages, and memory. A forward pass
-    keeps `kept` bytes; after the input gradient, `held` bytes of them are left for the weight
-    gradient. A stage may have at most `limits` bytes of both together. `apart` says that stages do
-    not wait for one another at the end of a step (`Program.apart`)."""
+    """Seconds of passes by stage and chunk, seconds of a message between stages, and bytes. A
+    forward pass keeps `kept` bytes; after the input gradient, `held` bytes of them are left for the
+    weight gradient. A stage may have at most `limits` bytes of both together. `apart` says that
+    stages do not wait for one another at the end of a step (`Program.apart`)."""
 
     forward: Rows
     inputs: Rows
@@ -54,8 +54,8 @@ class Filled:
     ends: tuple[float, ...]
 
     def seconds(self, *, apart: bool) -> float:
-        """Return the seconds of a step, which ends with the last stage. If stages end `apart`, they
-        are the longest time of a stage, counted from the stage's own first pass."""
+        """Return the seconds of a step, which ends with the last stage. If stages end `apart`, a
+        step takes the longest time of a stage, counted from the stage's own first pass."""
         starts = self.starts if apart else (0.0,) * len(self.starts)
         return max(end - start for start, end in zip(starts, self.ends, strict=True))
 

@@ -70,7 +70,7 @@ def overlapped(job: Job, pieces: Sequence[Piece]) -> Iterator[Operation]:
 
 def around(job: Job, blocks: Sequence[Block], reduction: Iterable[Operation]) -> Items:
     """Return the work that a bucket adds to its computation: the encoding or copies of gradients,
-    and the host's checks. A reduction stands for several of DDP; their checks are added here."""
+    and the host's checks. A reduction stands for several of DDP's, whose checks are added here."""
     if job.plan.gradients is not None:
         from sim.parallel import compressed
 

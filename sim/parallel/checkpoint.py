@@ -40,8 +40,8 @@ class Checkpoints(Checked):
         other = self.writers != "all" or self.asynchronous or self.copy != "none"
         if self.storage is not None and other:
             raise ValueError(
-                "with storage training stops for bytes / storage, whoever writes; leave storage "
-                "out to play the traffic of writers, asynchronous checkpoints and copies"
+                "with storage, training stops for bytes / storage seconds; leave storage "
+                "out to simulate the traffic of writers, asynchronous checkpoints and copies"
             )
 
 
@@ -82,19 +82,19 @@ class Copies:
 
     @property
     def safe(self) -> tuple[Copy, ...]:
-        """The copies of `from_host` after which a checkpoint is safe: to peers, or to storage."""
+        """The copies of `from_host` that make a checkpoint safe: to peers if any, or to storage."""
         return self._peers or self.from_host
 
     @property
     def back(self) -> tuple[Copy, ...]:
         """The copies from storage, or from peers, to the devices. A rank reads the bytes that it
-        has written. The same ranks of other replicas read them, too."""
+        has written. The corresponding ranks of other replicas read the same bytes."""
         source = _to_peer(self.topology) if self._peers else self._path("down")
         return (self._copy(_sum(source, _from_host(self.topology)), reads=True),)
 
     @property
     def nearby(self) -> tuple[Copy, ...]:
-        """The copies from the own host's memory to the devices, if the host keeps a copy."""
+        """The copies from the memory of a rank's own host to the rank, if the host keeps one."""
         if self.checkpoints.copy == "none":
             return ()
         return (self._copy(_from_host(self.topology), reads=True),)

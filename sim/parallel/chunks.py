@@ -69,7 +69,7 @@ def _stage(
     model: Model, plan: Plan, pieces: Sequence[tuple[tuple[str, ...], int]]
 ) -> tuple[Chunk, ...]:
     """Return the chunks of a stage from pieces of the row and the number of layers before each. The
-    stage's first block that uses the word embedding holds its matrix."""
+    stage's first block that uses the word embedding holds the embedding's matrix."""
     tied = ("head", "mtp_head") if model.tied_embeddings else ()
     users = {"mtp_input", DECODER_INPUT, *tied, *(() if model.hears else ("embedding",))}
     using = [

@@ -1,8 +1,8 @@
 """Gradients compressed before they are summed over replicas, as DDP's communication hooks do it.
 
 Encoded gradients are all-reduced if an all-reduce can add them (PowerSGD's factors one after the
-other: Vogels et al. 2019, algorithm 1; torch's powerSGD_hook.py). `Compression.sums` has the other
-sums. A bucket is encoded after its backward pass, and decoded before the optimizer.
+other: Vogels et al. 2019, algorithm 1; torch's powerSGD_hook.py). Other encodings:
+`Compression.sums`. A bucket is encoded after its backward pass, and decoded before the optimizer.
 
 If ZeRO shards gradients, they are scattered in full precision. Each rank's share is then encoded
 after the passes and summed over the replicas of its group (DALL-E within and between nodes,

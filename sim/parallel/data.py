@@ -30,7 +30,7 @@ from sim.program.schedule import PassVariant
 
 STREAM = "data"
 GRADIENTS = "gradients"  # the stream of stacks with a separate communicator for gradients
-REPLICAS = "replicas"  # shares of gradients, summed over another communicator
+REPLICAS = "replicas"  # the stream that sums shares of gradients over replicas
 DRAINED = tuple(Drained(stream) for stream in (STREAM, GRADIENTS, REPLICAS))
 
 Parameters = Mapping[ParameterGroup, float]
@@ -124,8 +124,8 @@ def sharded(job: Job, parameters: Parameters) -> bool:
 
 
 def gathers(job: Job, variant: PassVariant) -> bool:
-    """Whether a pass gathers weights of any unit. ZeRO-3 gathers in every pass that needs weights.
-    ZeRO-1 and 2 gather updated weights in the first forward pass if the stack overlaps the gather.
+    """Whether a pass gathers weights of any of ZeRO's units. ZeRO-3 gathers in every pass that
+    needs them. ZeRO-1 and 2 gather updated weights in the first forward pass if the stack says so.
     """
     if job.plan.zero >= 3:
         return variant.kind != "W"
@@ -144,7 +144,7 @@ def gradients_leave_early(job: Job, variant: PassVariant) -> bool:
 
 
 def by_units(job: Job, parameters: Parameters, variant: PassVariant) -> bool:
-    """Whether a pass goes unit by unit, as weights, gradients or activations move during it."""
+    """Whether a pass goes unit by unit, since weights, gradients or activations move in it."""
     offload = job.plan.offload
     if offload.activations and variant.kind != "W":
         return True

@@ -25,12 +25,12 @@ def begun(model: Model, own: Kinds) -> Kinds:
 
 
 def handed_tokens(model: Model, kinds: Kinds, *, behind: bool) -> int:
-    """Return the tokens of a sequence whose activations come to a chunk, or leave `behind` it: the
-    encoder's tokens, and in the decoder also the decoder's."""
+    """Return how many tokens of a sequence have activations that enter a chunk, or with `behind`
+    leave it: the encoder's tokens, and in the decoder also the decoder's."""
     within = kinds[-1] in _BEHIND if behind else kinds[0] in (DECODER_STAGE, "head")
     return model.seq + model.decoder_seq * within
 
 
 def kept_tokens(model: Model, kinds: Kinds) -> int:
-    """Return the tokens of a sequence in the result of a chunk's last block."""
+    """Return the number of tokens of a sequence in the result of a chunk's last block."""
     return model.decoder_seq if kinds[-1] in _BEHIND else model.seq

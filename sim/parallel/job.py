@@ -62,7 +62,7 @@ class Known:
         return len(self._answers)
 
 
-_KEPT, _MOST = 4, 20_000  # memos that are kept, and results in a memo
+_KEPT, _MOST = 4, 20_000  # the most memos that are kept, and the most results in a memo
 _asked: deque[tuple[tuple[object, ...], Known]] = deque(maxlen=_KEPT)
 
 
@@ -103,7 +103,7 @@ class Chunk:
 class Job(EffectivePlan):
     """`chunks` holds the pieces of the model on each stage, `order` the order of passes if it was
     searched for (`sim.engine.ordering`). Hosts do `checks` before collectives; a node has `node`
-    ranks; `loading` brings the samples, if it is known."""
+    ranks; `loading` is the loader that brings the samples, if any."""
 
     chunks: tuple[tuple[Chunk, ...], ...]
     order: Schedule | None = None

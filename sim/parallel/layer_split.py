@@ -31,7 +31,7 @@ def split(
     embedding: float = 0.0,
     costs: Sequence[float] = (),
 ) -> Split:
-    """Cut `layers` into `chunks` pieces for each of `stages`, by name or by explicit counts.
+    """Cut `layers` into `chunks` pieces for each of `stages`, by a rule or by explicit counts.
 
     `head` and `embedding` are the costs of both ends in layers, for "cost", "threshold" and
     "quota". `costs` are the costs of the layers, for "cost", if they differ. Raises `InputError`
@@ -71,7 +71,7 @@ def even(layers: int, stages: int, chunks: int = 1) -> Split:
 
 
 def short_ends(layers: int, stages: int, chunks: int = 1) -> Split:
-    """k layers for every chunk and k-1 for the first and the last: k p v - 2 layers on p stages.
+    """Give each of p v chunks k layers, but the first and the last k-1: k p v - 2 layers in all.
 
     Source: Llama 3 (arXiv 2407.21783, section 3.3.2: 126 layers on 16 stages); Zero Bubble (arXiv
     2401.10241, section 5.1); Megatron-LM's --account-for-embedding-in-pipeline-split with
@@ -166,9 +166,9 @@ def by_threshold(
 
     Blocks are embedding, layers, final norm and head; chunk i of n ends with the block after which
     the summed cost exceeds (i+1)/n of the whole. So early chunks get the remaining layers. Source:
-    nanotron, models/base.py, `build_model`, where a layer costs 4 h^2 + 3 h f, the head V h and
-    the embedding 0 (`get_block_compute_costs` of models/llama.py). With a costly head the last
-    chunk can be empty. This is an error here; nanotron refuses it only with data parallelism.
+    nanotron, models/base.py, `build_model`, where a layer of width h and inner width f costs 4 h^2
+    + 3 h f, a head of V words V h (models/llama.py, `get_block_compute_costs`). With a costly head
+    the last chunk can be empty. Here this is an error; in nanotron, only with data parallelism.
 
     Llama 3 8B on 8 stages, as the nanotron course prints it (embedding and five layers first):
 

@@ -25,8 +25,8 @@ from sim.program.schedule import Kind, PassVariant
 class Memory:
     """Bytes of one rank by part at its worst moment, and at rest.
 
-    `parts` add up to `total`, the most that tensors take at once; `rest` is allocated at the end of
-    the optimizer step; `fragmented` is reserved by the allocator, which cannot use it.
+    `parts` add up to `total`, the most that tensors take at once; `rest` is still allocated at the
+    end of the optimizer step; `fragmented` is reserved by the allocator, which cannot use it.
     """
 
     parts: Parts
@@ -42,7 +42,7 @@ class Memory:
         return self.total + self.fragmented
 
     def fits(self, capacity: float) -> bool:
-        """Whether a device offers enough: `capacity` excludes CUDA's context and NCCL."""
+        """Whether the rank fits into `capacity`, the bytes that CUDA's context and NCCL leave."""
         return self.reserved <= capacity
 
 
@@ -125,8 +125,8 @@ def _error_bytes(job: Job, group: ParameterGroup) -> float:
 
 
 def optimizer_use(job: Job, stage: int) -> MemoryUse:
-    """Return the optimizer's use of memory: it has temporaries, leaves the copies of ZeRO's gather,
-    and frees the gradients that grew in the backward passes."""
+    """Return the optimizer's use of memory. The optimizer has temporaries, leaves the copies of
+    ZeRO's gather, and frees the gradients that grew in the backward passes."""
     peak = copies = gone = 0.0
     for group, count in job.parameters(job.chunks[stage]).items():
         state = state_of(job, group, job.chunks[stage])

@@ -107,7 +107,7 @@ class Mesh:
         return rank // self.stride(axis) % self.axes[axis]
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Return a rank's coordinate along every axis. Raises `IndexError` for other numbers."""
+        """Return a rank's coordinate along every axis. Raises `IndexError` if there is none."""
         if not 0 <= rank < self.size:
             raise IndexError(f"rank {rank} of {self.size}")
         coordinates = {}

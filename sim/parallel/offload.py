@@ -144,8 +144,8 @@ def _stream(job: Job, stream: str) -> str:
 
 
 def _host_bytes(job: Job, count: float) -> float:
-    """Return the bytes that an update moves through the host's memory, counted by the kernels of an
-    update on the device."""
+    """Return the bytes that an update moves through the host's memory: as many as the kernels of an
+    update on a device move."""
     plan, stack = job.plan, job.stack
     kernels = optimizer_work(
         parameters=count,

@@ -1,8 +1,8 @@
 """Cuts a row of unlike layers so that the costliest piece is as cheap as possible.
 
-Dynamic programming over the end of each piece, as in PipeDream (Narayanan et al. 2019, section
-3.1): the best cuts of the first j layers into k pieces follow from the best cuts into k - 1. Among
-equally good cuts the most even cut is taken, with the least sum of squared costs.
+The cut is found by dynamic programming, as in PipeDream (Narayanan et al. 2019, section 3.1): the
+best cuts of the first j layers into k pieces follow from the best cuts into k - 1. Among equally
+good cuts the most even cut is taken, with the least sum of squared costs.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # relative tolerance of costs
 
 
 @lru_cache(maxsize=1024)
@@ -27,7 +27,7 @@ def partition(
     (4, 1, 2, 1)
     """
     if len(costs) < pieces - 2:
-        raise ValueError(f"{len(costs)} layers for {pieces} pieces")
+        raise ValueError(f"{len(costs)} layers are too few for {pieces} pieces")
     taken = [_taken(costs, k, pieces, first, last) for k in range(pieces)]
     worst, _ = _cheapest(taken, np.maximum)
     allowed = worst * (1.0 + _ROUNDING)

@@ -162,7 +162,7 @@ class _ChunkPasses:
         """Return a block of a pass. Blocks at the ends of a chunk unpack and pack messages."""
         (kind, again, words), last = self.slots[number], len(self.slots) - 1
         block = self.job.block(kind, again, words)
-        if self.job.defers(kind, variant):  # so nothing of it can be summed yet
+        if self.job.defers(kind, variant):  # so its gradients cannot be summed yet
             block, variant = replace(block, parameters={}), variant._replace(kind="I")
         work = self.job.work(kind, variant.kind, again, words)
         begin, end = (0, last) if variant.kind == "F" else (last, 0)

@@ -27,8 +27,8 @@ Part = tuple[list[Item], Collective | None]  # items that compute, then the all-
 
 
 def merged(forward: Iterable[Item], backward: Iterable[Item]) -> tuple[Items, Items]:
-    """Return two passes taking turns: the items of both until the forward pass ends, and the other
-    items of the backward pass."""
+    """Return two rows of two passes that take turns: the items of both until the forward pass ends,
+    and the remaining items of the backward pass."""
     lanes = [list(_parts(forward)), list(_parts(backward))]
     done: list[Item] = []
     sent: list[Collective | None] = [None, None]
@@ -103,8 +103,8 @@ def sends_tokens(*passes: PassOps) -> bool:
 
 
 def turns(kind: Kind, alone: PassOps, beside: PassOps, memory: MemoryUse, name: str) -> PassOps:
-    """Return the pass of an action whose pair takes turns. A forward action runs the items of both
-    passes until its own pass ends; an action of the backward pass runs the rest."""
+    """Return the operations of an action in a pair that takes turns. A forward action runs the
+    items of both passes until its own pass ends; an action of the backward pass runs the rest."""
     passes = (alone, beside) if kind == "F" else (beside, alone)
     flat = [
         [item for operation in ops if isinstance(operation, Compute)

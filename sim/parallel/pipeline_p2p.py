@@ -22,7 +22,7 @@ def boundary_bytes(job: Job, tokens: int = 0) -> float:
 
 
 def handed(job: Job, kinds: tuple[str, ...], *, behind: bool) -> float:
-    """Return the bytes that a rank receives in front of a chunk, or sends `behind` it."""
+    """Return the bytes that a rank receives before a chunk, or with `behind` sends after it."""
     if not job.model.decoder_seq:
         return boundary_bytes(job)
     from sim.parallel.encoder_decoder import handed_tokens

@@ -36,11 +36,11 @@ else:
 class Offload:
     """Shares of tensors that are kept in the host's memory instead of the device's.
 
-    `optimizer` is the share of the optimizer's states, which the host's processors then update.
-    `parameters` is the share of ZeRO-3's shards. `activations` is the share of the layers of each
-    chunk, counted from the first, whose activations are offloaded. With `overlap` copies run beside
-    the layers; without it the device waits for each copy. `nvme` keeps states and parameters on the
-    node's drives.
+    `optimizer` is the share of the optimizer's states. The host's processors then update its
+    weights. `parameters` is the share of ZeRO-3's shards. `activations` is the share of the layers
+    of each chunk, counted from the first, whose activations are offloaded. With `overlap` copies
+    run beside the layers; without it the device waits for each copy. `nvme` keeps states and
+    parameters on the node's drives.
     """
 
     optimizer: Portion = 0.0
@@ -85,7 +85,7 @@ class Plan(Checked):
     of a stage: `etp` neighbours share each expert, and `ep` groups of them share the experts of a
     layer. Three keys override how the stack treats experts. `dispatcher` is how tokens reach
     experts. `overlap_experts` runs the all-to-alls of tokens beside passes of other microbatches,
-    for which each stage is one forward pass ahead (false: passes never overlap, even if a schedule
+    so each stage runs one more forward pass ahead (false: passes never overlap, even if a schedule
     such as DualPipe pairs them). `overlap_shared` runs the all-to-alls beside the layer's own
     shared experts (`sim.model.experts.overlap`). `context` is how attention reaches the rest of a
     sequence that `cp` divides: by a ring, an all-gather or an exchange for heads
@@ -101,9 +101,9 @@ class Plan(Checked):
     `reshard` says when gathered weights are freed: after the forward pass (true: FSDP's
     FULL_SHARD), when the backward pass has used them (false: SHARD_GRAD_OP), or after the forward
     pass except a share in each group of `dp` ranks ("near", with the axis `dp_hpz`). `prefetch` is
-    the number of units that are gathered ahead (by default the stack's). With `no_sync` gradients
-    of ZeRO-2 and 3 are summed up whole and reduced after the last micro-step only. By default
-    pipelines keep gathered weights and reduce once a step, and jobs without a pipeline do neither
+    the number of units that are gathered ahead (by default the stack's). With `no_sync`, ZeRO-2 and
+    3 add up whole gradients and reduce them only after the last micro-step. By default pipelines
+    keep gathered weights and reduce once a step, and jobs without a pipeline do neither
     (`Job.reshard`, `Job.no_sync`). `tp_comm_overlap` runs tensor-parallel collectives in pieces
     beside their products (Megatron's user buffers; `Fusion.user_buffers`); by default as the stack
     does. `defer_embedding_wgrad_compute` leaves the output layer's weight gradients to the end of
@@ -209,14 +209,14 @@ class Plan(Checked):
         return (getattr(self, axis) if axis in PLAN_AXES else self.axes.get(axis)) or 1
 
     def check_mesh(self) -> None:
-        """Raise `InputError` where experts do not divide the ranks of a stage."""
+        """Raise `InputError` if the layout of experts reaches across `dp_replicate`."""
         if any(axis_of(part) == "dp_replicate" for part in self.split(dividing("experts"))):
             fault = f"ep*etp = {self.ep * self.etp} exceeds the ranks that ZeRO shards over"
             raise InputError("plan, ep", fault, "lower ep or dp_replicate")
 
     @cached_property
     def data_parallel(self) -> int:
-        """Ranks that share a batch: the product of all axes that divide it."""
+        """Number of ranks that share a batch: the product of the axes that divide it."""
         return self.degree(dividing("batch"))
 
     @cached_property
@@ -250,7 +250,7 @@ class Plan(Checked):
         return 1 + max(max(piece) for piece in self.pieces)
 
     def passes(self) -> Schedule:
-        """Return the schedule of the plan's passes. Raises `InputError` if it does not suit."""
+        """Return the schedule of the plan's passes. Raises `InputError` if sizes do not suit."""
         name, microbatches = self.pipeline, self.microbatches // self.drains
         listed = schedules.listed(name)
         fixed = listed.chunks if listed else 1

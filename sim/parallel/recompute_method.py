@@ -53,7 +53,7 @@ def check_method(plan: Plan, chunks: Iterable[Sequence[str]], where: str) -> Non
         fault = f"recompute_{given} without recompute_{missing.partition(' ')[0]}"
         raise InputError(where, fault, f"set recompute_{missing}, or leave both out")
     if plan.recompute == NONE:
-        raise InputError(where, "recompute_method with recompute = 'none'", "say what runs again")
+        raise InputError(where, "recompute_method with recompute = 'none'", 'set it to "full"')
     if method == "uniform" and plan.recompute != FULL:
         fault = f"recompute_method = 'uniform' with recompute = {plan.recompute!r}"
         raise InputError(where, fault, 'its units run again as a whole: set recompute = "full"')

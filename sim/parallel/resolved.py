@@ -68,7 +68,7 @@ def _check_batch(plan: Plan, where: str) -> None:
     if plan.microbatches > MOST_MICROBATCHES:
         raise InputError(
             where,
-            f"{plan.microbatches:,} micro-steps a step; at most {MOST_MICROBATCHES:,} are played",
+            f"{plan.microbatches:,} micro-steps a step; at most {MOST_MICROBATCHES:,} can run",
             "raise microbatch or dp, or lower global_batch",
         )
 
@@ -79,7 +79,7 @@ def _check_features(plan: Plan, where: str) -> None:
     if plan.schedule == "none" and plan.pp > 1:
         raise InputError(where, f"schedule = 'none' with pp = {plan.pp}", "set schedule = '1f1b'")
     if plan.schedule_memory != 1.0 and (plan.pp == 1 or schedules.searched(plan.schedule) is None):
-        fault = f"schedule_memory, but {plan.schedule!r} looks for no order"
+        fault = f"schedule_memory, but schedule {plan.schedule!r} does not search an order"
         raise InputError(where, fault, "set schedule = 'zb-auto' or leave it out")
     if plan.interleave > 1 and plan.pp == 1:
         raise InputError(
@@ -134,7 +134,7 @@ def _check_sharding(plan: Plan, where: str) -> None:
         raise InputError(where, fault, "set zero = 3 or leave it out")
     if plan.gradients is not None and plan.zero >= 2 and (plan.dp_replicate or 1) == 1:
         fault = (
-            f"encoded gradients cannot be scattered, as zero = {plan.zero} does with all of them"
+            f"zero = {plan.zero} scatters all gradients, but encoded gradients cannot be scattered"
         )
         raise InputError(where, fault, "set zero = 1, or dp_replicate = 2 to sum encoded shares")
     if plan.no_sync and plan.zero < 2:

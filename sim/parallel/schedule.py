@@ -4,8 +4,8 @@ A schedule is an `Entry` in the `SCHEDULES` of a module of `sim.parallel.schedul
 search, memory and pictures read this table and refuse names that it lacks. A name that ends in .csv
 is a file of the user's own (`sim.parallel.schedule_file`).
 
-F and B are the times of one microbatch's passes through one stage's layers. An entry's `bubble` is
-the share of a step, without communication, in which p equal stages wait for one another.
+F and B are times of a microbatch's passes through a stage's layers; I and W are halves of B. An
+entry's `bubble` is the share of a step, without communication, in which p equal stages wait.
 """
 
 import re
@@ -85,7 +85,7 @@ class Entry:
 
     def _check_chunks(self, chunks: int) -> None:
         if self.chunks is None and chunks < 2:
-            fault = f"{self.name} needs chunks of the model to take in turn"
+            fault = f"{self.name} needs several chunks of the model on each stage"
             remedy = 'set interleave = 2 or more, or schedule = "1f1b"'
             raise InputError("plan, schedule", fault, remedy)
         if self.chunks is not None and chunks != self.chunks:

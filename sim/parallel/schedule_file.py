@@ -33,7 +33,7 @@ _PAIR = re.compile(r"\(([^()]*)\)OVERLAP_F_B")
 def to_text(schedule: Schedule) -> str:
     """Return a schedule in PyTorch's format.
 
-    >>> from sim.program.schedule import in_a_v
+    >>> from sim.program.v_places import in_a_v
     >>> print(to_text(Schedule(((Action("F", 0), Action("F", 0, 1)),), in_a_v(1))))
     0F0,1F0
     """
@@ -73,7 +73,7 @@ def from_text(text: str, *, where: str = "schedule") -> Schedule:
     """
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
-        raise InputError(where, "has no actions", "write like 0F0 0B0, one line a stage")
+        raise InputError(where, "has no actions", "write actions such as 0F0 0B0, one line a stage")
     rows = [list(_cells(line, f"{where}, line {number}")) for number, line in enumerate(lines, 1)]
     pieces = _places(rows, where)
     orders = tuple(
@@ -90,12 +90,12 @@ def _cells(line: str, where: str) -> Iterator[Cell]:
         word = marked.removesuffix("&")
         action = _ACTION.fullmatch(word)
         if action is None:
-            raise InputError(where, f"{gate.shown(word)} is not an action", "write like 0F0 or 3B7")
+            raise InputError(where, f"{gate.shown(word)} is not an action", "write e.g. 0F0 or 3B7")
         piece, kind, microbatch = action.groups()
         if kind not in KINDS:
             continue
         if not microbatch:
-            raise InputError(where, f"{word!r} names no microbatch", f"write like {word}0")
+            raise InputError(where, f"{word!r} names no microbatch", f"write e.g. {word}0")
         yield Cell(kind, int(microbatch), int(piece), marked != word)
 
 
@@ -115,7 +115,7 @@ def _places(rows: Sequence[Sequence[Cell]], where: str) -> Places:
     copies = Counter(places)
     if any(copies[place] != held[place[0]] for place in places):
         fault = "gives stages some of their pieces in common, but not all"
-        raise InputError(where, fault, "let stages hold the same pieces, or none twice")
+        raise InputError(where, fault, "let stages share all of their pieces, or none")
     return places
 
 

@@ -60,7 +60,7 @@ def segments(
     `call(collective)` for a collective, which is issued at the end of the segment before it;
     `graph` for a CUDA graph, which launches its kernels and collectives at once; `grouped` for each
     matrix of a grouped product, beside its launch; `operators` for a kernel of a class, beside its
-    launches. Where the host reads a result, it launches a copy and waits for it."""
+    launches. If the host reads a result, it launches a copy and waits for it."""
     done: list[Segment | Collective] = []
     row, free = _Row(name, cause), (launch, call, grouped, operators)
     bound = (0.0, _nothing, 0.0, ALIKE)

@@ -42,7 +42,7 @@ def shards(plan: Plan, group: ParameterGroup) -> int:
 
 
 def near_axes(plan: Plan, group: ParameterGroup) -> tuple[str, ...]:
-    """Return the sharding axes along which near ranks lie: together they keep all weights."""
+    """Return the sharding axes along which near ranks lie, which together keep all weights."""
     return tuple(axis for axis in state_axes(plan, group) if not axes()[axis_of(axis)].far)
 
 

@@ -27,7 +27,7 @@ from sim.program.schedule import PassVariant, Schedule
 
 
 def training_step(job: Job, schedule: Schedule | None = None) -> Program:
-    """Return the program of one optimizer step, by the plan's or another given schedule."""
+    """Return the program of one optimizer step, by the given or else the job's schedule."""
     schedule = schedule or job.order or job.plan.passes()
     program = Program(
         mesh=job.plan.mesh,

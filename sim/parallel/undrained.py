@@ -18,5 +18,5 @@ def check_versions(job: Job, where: str) -> None:
         (len(job.embedding_holders) > 1, "a word embedding that stages share", untie),
     ):
         if found:
-            fault = f"schedule = {plan.schedule!r} updates every stage alone, excluding {fault}"
+            fault = f"schedule = {plan.schedule!r} updates each stage alone, which excludes {fault}"
             raise InputError(where, fault, f"{remedy}take a schedule that drains")

@@ -63,7 +63,7 @@ def _balance(model: Model, stack: Stack, plan: Plan) -> Balance | tuple[int, ...
     if (ends := first + plan.account_for_loss_in_pipeline_split) > 0:
         each, rest = divmod(layers + ends, pieces)
         if rest:
-            fault = f"{layers} layers and {ends} of both ends do not divide into {pieces} pieces"
+            fault = f"{layers} layers and {ends} counted ends do not divide by {pieces} pieces"
             raise InputError("plan", fault, "count other ends as layers, or give plan.layers")
         return (each - first, *[each] * (pieces - 2), each - (ends - first))
     if stack.balance != "even" or layers % pieces == 0:

@@ -20,7 +20,7 @@ def is_near(job: Job, variant: PassVariant) -> bool:
 
 
 def gathered(job: Job, blocks: Sequence[Block], variant: PassVariant) -> MemoryUse:
-    """Return the use of memory of gathering a unit's weights (ZeRO-3). If they come from near
+    """Return the memory that gathering a unit's weights takes (ZeRO-3). If they come from near
     ranks, the rank's secondary share is allocated already."""
     size = _whole(job, blocks) * (job.plan.zero >= 3)
     if is_near(job, variant):
@@ -30,8 +30,8 @@ def gathered(job: Job, blocks: Sequence[Block], variant: PassVariant) -> MemoryU
 
 
 def given_back(job: Job, blocks: Sequence[Block], variant: PassVariant) -> MemoryUse:
-    """Return the use of memory of freeing a unit's gathered weights. A forward pass may keep a
-    secondary share."""
+    """Return the memory that freeing a unit's gathered weights gives back. A forward pass may keep
+    a secondary share."""
     size = _whole(job, blocks)
     if job.reshard == "near" and variant.kind == "F":
         size -= size / job.plan.size(NEAR)
@@ -80,7 +80,7 @@ def made(job: Job, variant: PassVariant, block: Block) -> MemoryUse:
 def scattered(
     job: Job, blocks: Sequence[Block], before: Sequence[Block], *, last: bool
 ) -> MemoryUse:
-    """Return the use of memory of a unit's reduction, whose input is alive until the next reduction
+    """Return the memory that a unit's reduction uses. Its input is alive until the next reduction
     begins. The input is a copy of the gradients if they are joined or cast for the reduction,
     otherwise the gradients themselves. This reduction frees the input of the units `before`."""
     if job.plan.zero < 2:  # The reduction reads the gradients where they are kept.

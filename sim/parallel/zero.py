@@ -57,7 +57,7 @@ from sim.program.schedule import PassVariant
 
 Parts = tuple[Segment | Collective | Work, ...]
 
-_FURTHEST = 2  # how many computations before a pass its operations may wait for
+_FURTHEST = 2  # the most computations before a pass that its operations may wait for
 
 
 @dataclass(slots=True, eq=False)

@@ -18,9 +18,9 @@ ByStage = Mapping[int, Sequence[Operation]]
 
 
 def beside(program: Program, work: ByStage, where: str = "program") -> Program:
-    """The program with further work of its stages. Work on the compute stream runs after the step,
-    work on other streams beside the step. Raises `InputError` if steps overlap: then no step has an
-    end that could wait for the work."""
+    """Return the program with further work of its stages. Work on the compute stream runs after the
+    step, work on other streams beside the step. Raises `InputError` if steps overlap: then no step
+    has an end that could wait for the work."""
     if not any(work.values()):
         return program
     if not program.ends:
@@ -46,7 +46,7 @@ def _with(stage: Stage, work: Sequence[Operation]) -> Stage:
 
 
 def alone(program: Program, work: ByStage) -> Program:
-    """A program in which the ranks of a given program do only this work."""
+    """Return a program in which the ranks of a given program do only this work."""
     count = len(program.stages)
     orders = ((Action("F", 0),),) * count
     schedule = Schedule(orders, tuple((n,) for n in range(count)), "alone")

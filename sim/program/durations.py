@@ -40,11 +40,11 @@ class Duration(NamedTuple):
         return self.wait > -inf
 
     def end(self, ready: float, host_free: float) -> float:
-        """When the last kernel ends."""
+        """Return when the last kernel ends (s)."""
         return max(ready + self.device, host_free + self.lead)
 
     def launched(self, ready: float, host_free: float) -> float:
-        """When the host is free again."""
+        """Return when the host is free again (s)."""
         return max(ready + self.wait, host_free + self.host)
 
     def then(self, behind: "Duration") -> "Duration":
@@ -64,7 +64,7 @@ class Duration(NamedTuple):
 
     def repeated(self, times: int) -> "Duration":
         """Return the duration of this work `times` times in a row. Its lead is
-        lead + (times - 1) max(device, host); where the host waits, halves are composed.
+        lead + (times - 1) max(device, host); if the host waits, halves are composed.
 
         >>> kernel = Duration(1.0, 2.0, 3.0)
         >>> kernel.repeated(3) == kernel.then(kernel).then(kernel)

@@ -32,8 +32,8 @@ Part = TypeVar("Part")
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Bytes by part that an operation leaves allocated (`kept`, negative where it frees), and bytes
-    by part at the moment when most is allocated (`peak`).
+    """Bytes by part that an operation leaves allocated (`kept`, negative if it frees), and bytes by
+    part at the moment when most is allocated (`peak`).
 
     >>> forward = MemoryUse({"activations": 3.0}, {"activations": 3.0, "transient": 1.0})
     >>> backward = MemoryUse({"activations": -3.0}, {"transient": 2.0})

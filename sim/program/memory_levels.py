@@ -46,7 +46,7 @@ class Levels:
 
 
 def levels(resident: Parts, uses: Sequence[MemoryUse], order: Indices) -> Levels:
-    """The levels of operations above `resident` bytes; `order` has their rows in `uses`.
+    """Return the levels of operations above `resident` bytes; `order` has their rows in `uses`.
 
     >>> forward = MemoryUse({"activations": 3.0}, {"activations": 3.0, "transient": 1.0})
     >>> backward = MemoryUse({"activations": -3.0}, {"transient": 2.0})
@@ -69,14 +69,14 @@ def levels(resident: Parts, uses: Sequence[MemoryUse], order: Indices) -> Levels
 
 
 def levels_of(program: Program, stage: int) -> Levels:
-    """The levels of a stage's operations in the order of the program, without exchanges."""
+    """Return the levels of a stage's operations in the program's order, without exchanges."""
     uses, order, _, _ = in_order(program, stage)
     return levels(program.stages[stage].resident, uses, order)
 
 
 def in_order(program: Program, stage: int) -> tuple[list[MemoryUse], Indices, Indices, Indices]:
-    """What a stage's distinct operations allocate, and three arrays over all its operations in the
-    order of the program, without exchanges. The arrays are the operation's row in the first list,
+    """Return what a stage's distinct operations allocate, and three arrays over all its operations
+    in the program's order, without exchanges. The arrays are the operation's row in the first list,
     the place of its pass in the stage's order, and its number in that pass. Operations that close
     the step have the place after the last pass."""
     stage_program, actions = program.stages[stage], program.schedule.actions[stage]
@@ -93,7 +93,7 @@ def in_order(program: Program, stage: int) -> tuple[list[MemoryUse], Indices, In
 
 
 def peaks(program: Program) -> Floats:
-    """The most bytes that each stage has allocated at once: the highest total of `levels_of`."""
+    """Return the most bytes that each stage has allocated at once, the highest of `levels_of`."""
     kept, highest = np.concatenate([stage.pass_totals for stage in program.stages], axis=1)
     during, passes = highest_of_passes(program.schedule, kept, highest)
     start, closing = np.array([stage.end_totals for stage in program.stages]).T
@@ -102,9 +102,9 @@ def peaks(program: Program) -> Floats:
 
 
 def highest_of_passes(schedule: Schedule, kept: Floats, highest: Floats) -> tuple[Floats, Floats]:
-    """The most bytes that the passes of each stage have allocated at once, and the bytes that they
-    leave. `kept` and `highest` are the bytes that each variant leaves and needs meanwhile, for the
-    variants of all stages in a row."""
+    """Return the most bytes that the passes of each stage have allocated at once, and the bytes
+    that the passes leave. `kept` and `highest` are the bytes that each variant leaves and needs
+    meanwhile, for the variants of all stages in a row."""
     rows, starts = schedule.rows
     after = np.cumsum(kept[rows])
     before = after - kept[rows]

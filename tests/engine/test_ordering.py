@@ -93,5 +93,5 @@ def test_the_order_that_was_found_is_what_is_written_down(tmp_path: Path):
 
 
 def test_memory_for_a_schedule_that_looks_for_no_order_is_refused():
-    with pytest.raises(InputError, match="schedule_memory, but '1f1b' looks for no order"):
+    with pytest.raises(InputError, match="schedule '1f1b' does not search an order"):
         step("1f1b", schedule_memory=2.0)

@@ -55,7 +55,7 @@ def test_light_layers_share_a_stage():
 
 
 def test_too_few_layers_are_refused():
-    with pytest.raises(ValueError, match="1 layers for 4 pieces"):
+    with pytest.raises(ValueError, match="1 layers are too few for 4 pieces"):
         partition((1.0,), 4)
 
 

@@ -137,10 +137,10 @@ def test_a_step_that_drains_has_no_versions():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"plan.zero": 2, "gpus": 16}, r"excluding shards of gradients \(zero = 2\); set zero = 1"),
-        ({"plan.offload.optimizer": 1.0, "topology": "dgx-a100-hdr"}, "excluding offload"),
-        ({"plan.overlap_experts": True, "model": "mixtral-8x7b"}, "excluding passes in pairs"),
-        ({"model.tied_embeddings": True}, "excluding a word embedding that stages share"),
+        ({"plan.zero": 2, "gpus": 16}, r"excludes shards of gradients \(zero = 2\); set zero = 1"),
+        ({"plan.offload.optimizer": 1.0, "topology": "dgx-a100-hdr"}, "excludes offload"),
+        ({"plan.overlap_experts": True, "model": "mixtral-8x7b"}, "excludes passes in pairs"),
+        ({"model.tied_embeddings": True}, "excludes a word embedding that stages share"),
         (
             {"plan.schedule": "pipedream-2bw", "plan.global_batch": 12},
             "'pipedream-2bw' needs at least 8 microbatches on 8 stages, but there are 4; "

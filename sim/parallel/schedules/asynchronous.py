@@ -8,9 +8,9 @@ and there is no bubble. With an update after every m microbatches, stage s keeps
     PipeDream with vertical sync    1 + ceil((p-1) / m)     the first stage's number, on all stages
     PipeDream-2BW                   2                       m >= p
 
-and with v versions its gradients are v - 1 updates late. Copies between versions are not modelled.
-(Narayanan et al. 2019, doi 10.1145/3341301.3359646, section 3.3; Harlap et al. 2018, arXiv
-1806.03377; Narayanan et al. 2021, arXiv 2006.09503, section 3.1.)
+Gradients of a stage with v versions are v - 1 updates late. Copies between versions are not
+modelled. (Narayanan et al. 2019, doi 10.1145/3341301.3359646, section 3.3; Harlap et al. 2018,
+arXiv 1806.03377; Narayanan et al. 2021, arXiv 2006.09503, section 3.1.)
 """
 
 from dataclasses import replace

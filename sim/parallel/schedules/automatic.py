@@ -24,7 +24,7 @@ Ahead = tuple[int, ...]  # forward passes of each stage before its first input g
 
 _PATIENCE = (1.0, 0.5, 0.01)  # least waits that are filled, in multiples of a weight gradient
 _SHORT = 4  # microbatches per stage in the steps on which orders are tried
-_EFFORT = 400_000  # passes played for each patience, over all orders that are tried
+_EFFORT = 400_000  # passes that are simulated for each patience, over all orders that are tried
 
 
 def zb_auto(costs: Costs, microbatches: int) -> Schedule:
@@ -48,7 +48,7 @@ def zb_auto(costs: Costs, microbatches: int) -> Schedule:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Orders of `microbatches` microbatches; each stage has `room` for a number of them."""
+    """Orders of `microbatches` microbatches; each stage has `room` for some of them at once."""
 
     costs: Costs
     room: Sequence[int]

@@ -20,8 +20,8 @@ Block = tuple[tuple[Kind, int, int], ...]  # kind, chunk, and when it runs
 
 
 def v_half(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
-    """V-Half: passes take two units per stage on the way down the V, and one on the way up. With an
-    even number of stages the block has a pause, so that the next block does not collide with it."""
+    """V-Half: passes take two time units per stage down the V, and one on the way up. With an even
+    number of stages the block has a pause, so that the next block does not collide with it."""
     p, pause = stages, 0 if stages % 2 else 3
     blocks: list[Block] = [
         (
@@ -36,8 +36,8 @@ def v_half(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
 
 
 def v_min(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
-    """V-Min: all passes take one unit per stage, the least possible. With a multiple of three
-    stages the block has a pause."""
+    """V-Min: all passes take one unit of time per stage, the least possible. With a multiple of
+    three stages the block has a pause."""
     p, pause = stages, 0 if stages % 3 else 2
     blocks: list[Block] = [
         (
@@ -87,14 +87,14 @@ def _in_order(block: Block, microbatches: int) -> Order:
 
 
 def _half_bubble(stages: int, microbatches: int, chunks: int) -> float:
-    """Return the bubble's share: 3 (p-1) F (F less if p is odd), besides passes of 6 m F."""
+    """Return the share of a bubble of 3 (p-1) F (F less if p is odd) beside passes of 6 m F."""
     bubble = 3 * (stages - 1) - (stages % 2 and stages > 1)
     return bubble / (_PERIOD * microbatches + bubble)
 
 
 def _least_bubble(stages: int, microbatches: int, chunks: int) -> float:
-    """Return the bubble's share: 4 (p-1) F (F more if 3 divides p, else F less), besides passes of
-    6 m F."""
+    """Return the share of a bubble of 4 (p-1) F (F more if 3 divides p, else F less) beside passes
+    of 6 m F."""
     bubble = 4 * (stages - 1) + (-1 if stages % 3 else 1) if stages > 1 else 0
     return bubble / (_PERIOD * microbatches + bubble)
 

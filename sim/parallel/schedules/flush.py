@@ -45,7 +45,7 @@ def one_f_one_b(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
 
 
 def alternate(forward: Order, backward: Order, warmup: int) -> Order:
-    """`warmup` forwards, one forward and one backward in turn, then the backwards left over."""
+    """Return `warmup` forwards, then one forward and one backward in turn, then other backwards."""
     warmup = min(warmup, len(forward))
     steady = len(forward) - warmup
     turns = [*forward[warmup:], *backward[:steady]]
@@ -66,7 +66,7 @@ def interleaved(stages: int, microbatches: int, chunks: int) -> Schedule:
     """Interleaved 1F1B: stage s starts with 2 (p-s-1) + (v-1) n forwards, in groups of n.
 
     Megatron-Core, `get_pp_rank_microbatches` and `get_schedule_table`. (Megatron-LM's first
-    versions ran everything forward before anything backward where m = p; the bubble is the same.)
+    versions ran everything forward before anything backward if m = p; the bubble is the same.)
     """
     group = group_size(stages, microbatches)
     forward = grouped("F", microbatches, range(chunks), group=group)

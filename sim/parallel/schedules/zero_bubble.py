@@ -108,7 +108,7 @@ class _Zbv:
 
 
 def bubble(stages: int, microbatches: int, chunks: int) -> float:
-    """Return the bubble's share: (p-1) F besides passes of 3 v m F, with F = I = W of a chunk."""
+    """Return the share of a bubble of (p-1) F beside passes of 3 v m F, if F = I = W of a chunk."""
     return (stages - 1) / (3 * chunks * microbatches + stages - 1)
 
 

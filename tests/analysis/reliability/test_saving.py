@@ -125,7 +125,7 @@ def test_goodput_and_cost_take_their_seconds_from_the_traffic() -> None:
 @pytest.mark.parametrize(
     ("settings", "more", "fault"),
     [
-        ({"checkpoints.storage": "1 GB/s", "checkpoints.writers": "first"}, {}, "whoever writes"),
+        ({"checkpoints.storage": "1 GB/s", "checkpoints.writers": "first"}, {}, "training stops"),
         ({}, NICS, "does not say what its storage is"),
         ({"checkpoints.copy": "peer", "plan.dp": 1}, {"gpus": 8}, "no other nodes"),
     ],
