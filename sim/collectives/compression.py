@@ -95,7 +95,7 @@ class Compression:
         if self.kind != "powersgd" or any(self.factors([shape], 0.0)[1] for shape in shapes):
             return
         most = max((max(1, (r * c - 1) // (r + c)) for r, c in shapes), default=1)
-        fault = f"rank = {self.rank} is too large: factors would be no smaller than any matrix"
+        fault = f"rank = {self.rank} is too large: factors of this rank shrink no matrix"
         raise InputError(where, fault, f"set rank to at most {most}")
 
     def sums(

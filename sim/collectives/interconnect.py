@@ -187,7 +187,7 @@ def on_levels(name: str, kind: CollectiveKind, shape: GroupShape) -> tuple[Level
 
 def refused(call: CollectiveCall, name: str, why: str) -> InputError:
     """The error for a call that cannot use the algorithm that the user named."""
-    remedy = f"choose another for {call.kind}, or {AUTO!r}"
+    remedy = f"choose another algorithm for {call.kind}, or {AUTO!r}"
     return InputError(_where(name, call.shape), why, remedy)
 
 

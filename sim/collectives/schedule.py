@@ -141,10 +141,10 @@ class CollectiveSchedule:
     before.
 
     The buffer of S bytes is cut into `chunks` equal chunks; a send moves S / chunks bytes. The S
-    bytes are the buffer that every rank reduces, or the buffer of the root (rank 0), or the whole
-    gathered (scattered) buffer, of which rank r owns the r-th of `ranks` parts. For all_to_all
-    S is the buffer of each rank, and chunk s * ranks + d of all ranks' chunks goes from s to d. For
-    point_to_point S is the message from rank 0 to rank 1, for sendrecv that to the next rank.
+    bytes are the buffer that every rank reduces, the buffer of the root (rank 0), or the whole
+    gathered or scattered buffer, whose part r is rank r's. For all_to_all S is the buffer of each
+    rank, and chunk s * ranks + d of all ranks' chunks goes from s to d. For point_to_point S is the
+    message from rank 0 to rank 1; for sendrecv S is the message to the next rank.
     """
 
     kind: CollectiveKind

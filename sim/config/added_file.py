@@ -55,8 +55,8 @@ def added() -> dict[Path, bytes]:
 
 @contextmanager
 def blaming(module: str) -> Iterator[None]:
-    """Within the block, an error in a line of a user's module, or of a file that was added, becomes
-    an `InputError` that names the line."""
+    """Within the block, an error in a line of a user's module or added file becomes an
+    `InputError` that names the line."""
     try:
         yield
     except Exception as error:

@@ -2,7 +2,7 @@
 
 A name is looked up in the user's own folder first, then among the packaged files. So
 ``sim run gpt3-175b-megatron`` works anywhere, and the user's own file wins. Two keys belong to the
-catalog: `names = ["nemo-2*"]` lets a file stand for further names, by pattern, and `like = "NAME"`
+catalog. `names = ["nemo-2*"]` lets a file stand for all names that match a pattern. `like = "NAME"`
 lets a file state only its differences from another file of its folder.
 """
 

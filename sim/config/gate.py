@@ -2,7 +2,7 @@
 
 Numbers are finite and, where they are not zero, between `LEAST` and `MOST` in size. No sensible
 number of a file is outside of this range in SI units (the FLOP of a month on 100,000 GPUs are some
-1e26), and a product of eleven such numbers still fits a double.
+1e26). A product of eleven such numbers still fits a double.
 """
 
 import json

@@ -7,8 +7,8 @@ loads a link with the bytes of all its copies on the link, so contention is exac
 Two vertices share a class only if they have the same colour and the same number of neighbours in
 every class (colour refinement, Weisfeiler and Leman 1968; Berkholz, Bonsma and Grohe 2017 for its
 complexity). Simulating one member of each class is then exact. Vertices are compared by a 64-bit
-hash of the labels of their edges and of the classes of their neighbours, so a round of refinement
-takes a few array operations.
+hash of their edges' labels and their neighbours' classes. So a round of refinement takes a few
+array operations.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence

@@ -160,9 +160,9 @@ class RoleProgram:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Team:
-    """A computation that several `roles` play as one step. Its (max, +) matrix `table` [2 roles, 2
-    roles] maps the times at which all devices are ready and all hosts are free, from before the
-    computation to after it. It holds while no other traffic loads the team's `links`."""
+    """A computation that several `roles` play as one step. The (max, +) matrix `table` [2 roles, 2
+    roles] takes the times at which devices are ready and hosts are free before the computation, and
+    gives the times after it. It holds while no other traffic loads the team's `links`."""
 
     roles: tuple[int, ...]
     table: NDArray[np.float64]

@@ -210,8 +210,8 @@ class GroupLinks:
         self, kind: str, own: Indices, node: Indices, spread: Spread, taking_part: Flags
     ) -> Loads:
         """The loads of groups on the uplinks of pods. In a ring, the bytes of a node cross a pod's
-        uplinks once in each direction. If each of a group's N nodes sends to all others, each of
-        the n nodes in a pod sends (N - n) / (N - 1) of its bytes out of the pod."""
+        uplinks once in each direction. If all N nodes of a group send to each other,
+        each of the n nodes in a pod sends (N - n) / (N - 1) of its bytes out of the pod."""
         nodes, position = np.unique(node, return_inverse=True)
         pod = np.array([self.topology.pod_of(n) for n in nodes.tolist()])[position]
         room = int(pod.max(initial=0)) + 1

@@ -260,5 +260,5 @@ def test_a_file_that_lies_here_is_named_with_its_ending(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text("")
-    with pytest.raises(InputError, match=r"given with its ending: mine\.toml"):
+    with pytest.raises(InputError, match=r"give the file with its ending: mine\.toml"):
         catalog.find("topologies", "mine")

@@ -115,7 +115,7 @@ def points(
     lengths = {len(axis.values) for axis in axes}
     if zipped and len(lengths) > 1:
         counts = ", ".join(f"{axis.key} {len(axis.values)}" for axis in axes)
-        raise InputError("--zip", f"unequal numbers of values ({counts})", "give each equally many")
+        raise InputError("--zip", f"unequal numbers of values ({counts})", "make them equal")
     values = [axis.values for axis in axes]
     side = min(lengths, default=1) if zipped else prod(map(len, values))
     _refuse_many(len(rows) * side, "sim sweep")

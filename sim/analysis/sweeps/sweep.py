@@ -313,5 +313,5 @@ def _told(value: Any) -> Any:
         return value
     if hasattr(value, "tolist"):  # a number or array of numpy
         return value.tolist()
-    fault = f"a {type(value).__name__} cannot be told apart from another"
+    fault = f"two objects of class {type(value).__name__} cannot be told apart"
     raise InputError("sim sweep", fault, "describe the scenario by files, or by objects of sim")

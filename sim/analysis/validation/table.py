@@ -214,7 +214,7 @@ def count(row: Mapping[str, Any], column: str) -> int:
     if column in _ONE_IF_EMPTY and empty(row, column):
         return 1
     if empty(row, column):
-        raise InputError(str(row["id"]), f"the table does not print {column}", "fill it in")
+        raise InputError(str(row["id"]), f"the cell of {column} is empty", "fill it in")
     try:
         figure = whole(row, column)
     except ValueError as error:

@@ -2,8 +2,8 @@
 follow the same rules.
 
 - Recomputation that a source does not print is the least that fits: none, then selective, then all.
-- A microbatch that a source does not print is a rank's whole share of the batch, or the largest
-  divisor of the share that fits. Micro-steps are used where memory is short.
+- A microbatch that a source does not print is the largest divisor of a rank's share of the batch
+  that fits. Micro-steps are used where memory is short.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -26,8 +26,8 @@ FOLDER = "topologies/profiles"
 class CollectiveResidual:
     """Errors of the fit on those sizes of a collective that were kept out of the fit.
 
-    `median`, `p95` and `worst` describe |predicted / measured - 1|, `bias` is the mean of predicted
-    / measured - 1, `sigma` is the standard deviation of log(measured / predicted). The `readings`
+    `median`, `p95` and `worst` describe |predicted / measured - 1|. `bias` is the mean of predicted
+    / measured - 1; `sigma` is the standard deviation of log(measured / predicted). The `readings`
     have sizes from `least` to `most` bytes.
     """
 

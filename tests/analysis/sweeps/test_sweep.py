@@ -531,7 +531,7 @@ def test_a_sweep_of_which_nothing_fits_ends_with_its_own_code(folder: Path) -> N
 
 def test_many_points_are_refused_before_they_are_listed() -> None:
     many = [axis("plan.microbatch=1..2000"), axis("model.seq=1..2000")]
-    with pytest.raises(InputError, match="4,000,000 values; at most"):
+    with pytest.raises(InputError, match="4,000,000 values; give at most"):
         points(many)
     with pytest.raises(InputError, match="70,000 points would take about 12 min"):
         sim.sweep("gpt2-one-gpu", vary={"model.seq": [*range(128, 70_128)]}, jobs=1)

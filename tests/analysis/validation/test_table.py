@@ -53,7 +53,7 @@ def test_a_batch_that_a_table_does_not_print_is_that_of_the_softwares_script(sch
     }  # fmt: skip
     job = setup_of(row).job
     assert (job.model.seq, job.plan.microbatches, job.plan.recompute) == (4096, 32, "none")
-    with pytest.raises(InputError, match="the table does not print"):
+    with pytest.raises(InputError, match="the cell of"):
         setup_of({**row, "model": "llama2-70b"})
     with pytest.raises(InputError, match="sequence_parallel = 'no' is neither true nor false"):
         setup_of({**row, "sequence_parallel": "no"})
