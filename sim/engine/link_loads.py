@@ -11,7 +11,7 @@ from sim.program.causes import Cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLoad:
-    """The load of a link, which all links of its class share. `bytes` leave out the bytes that
+    """The load of a link; all links of its class have equal loads. `bytes` leave out the bytes that
     protocols add. `busy` is the share of the time for which all bytes, with those of protocols,
     would take the link's whole `capacity` (B/s)."""
 

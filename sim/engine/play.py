@@ -66,7 +66,7 @@ def _clocked(folding: Folding, because: str, *, together: bool = False) -> Recor
 
 
 def _obstacle(program: Program, folding: Folding) -> str:
-    """Why a step cannot be replayed. The text is empty if only shared links could prevent it."""
+    """Why a step cannot be replayed. It is empty if only shared links could be the reason."""
     stages = [role.stage for role, _ in folding.roles]
     if stages != list(range(len(program.stages))):
         return "ranks of a stage differ"

@@ -30,7 +30,7 @@ class Record:
     transfers. `passes_end` is when the last pass ended. `engine` names the engine that played the
     run, and `because` says why. Usually a step takes until `end`. It takes the `period` instead if
     stages end a step at different times (`Program.apart`) or pipelines do not drain. If they do not
-    drain, `base` is the record of the same program with `more` fewer steps.
+    drain, `base` is the record of the same program with fewer steps; `more` is the difference.
 
     The record of a replay knows two facts without its steps. `moments` tells when a stage's
     operations began and ended, given the places of their passes in the stage's order and their

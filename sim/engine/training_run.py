@@ -30,8 +30,8 @@ class Fault:
 
     `shape` is Weibull's shape (1: exponential, no memory; below 1: new components fail more often).
     `breaks` says whether the node is lost until it is repaired. With `slows` > 1 the node does not
-    fail but is that many times slower until this is noticed. With `lasts`, the slowness ends by
-    itself after this time on average (s, exponential), and the job does not stop for it. A
+    fail; until the fault is noticed, the node is that many times slower. With `lasts`, the slowness
+    ends by itself after this time on average (s, exponential), and the job does not stop for it. A
     checkpoint precedes a `planned` stop.
     """
 
@@ -56,9 +56,9 @@ class Conduct:
     blocking checkpoint; an asynchronous checkpoint is copied out meanwhile). A fault is noticed
     after `detection`, a slow node after `slow_detection` (means of exponential times). A restart
     from the checkpoint takes `restart`. After a fault that breaks no node, a copy in the nodes'
-    memory shortens this to `in_place` (None: no copy). An `elastic` job can give up its `replicas`
-    one by one. `spares` are nodes on standby; the repair of a broken node takes `repair`. `at_risk`
-    is the most work that a failure can lose: work that no server or other worker has yet.
+    memory shortens the restart to `in_place` (None: no copy). An `elastic` job can give up its
+    `replicas` one by one. `spares` are nodes on standby; the repair of a broken node takes
+    `repair`. `at_risk` is the most work that a failure can lose because it is nowhere else.
     """
 
     interval: float

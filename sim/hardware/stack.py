@@ -308,7 +308,7 @@ class Stack(metaclass=Named):
 
         found = recipes.load(name, changes, where=where)
         if found.precision != precision:
-            fault = f"recipe {name!r} is for {found.precision}, not for {precision}"
+            fault = f"recipe {name!r} is for {found.precision}, but precision = {precision!r}"
             raise InputError(where, fault, f"set precision = {found.precision!r}")
         return found
 

@@ -21,14 +21,14 @@ class Host:
     """The content of a topology's `[host]` table.
 
     Every `devices_per_link` devices share one link to the host: PCIe of `generation` and `lanes`
-    (the uplink of their switch), or another kind of link with `bandwidth` each way (NVLink-C2C).
+    (the uplink of their switch), or another link with `bandwidth` each way (NVLink-C2C).
     `efficiency` is the share of payload in the bytes on the link. The default holds for PCIe:
-    256-byte packets with 28 bytes of framing, sequence number, header and check sums (PCI Express
-    base specification, chapters 2 and 3), less flow control. `memory` and `memory_bandwidth` (reads
-    and writes together, as STREAM measures them) are the node's; `read` and `write` are the
-    bandwidths of its NVMe drives. `latency` is the time of an empty copy (cudaMemcpyAsync, pinned).
-    The process of each device keeps one of the `cores` (0: unknown) busy. With `gpudirect`,
-    messages to other nodes pass a device's own PCIe link on their way to the NIC at its switch.
+    packets of 256 bytes with 28 bytes of framing, sequence number, header and check sums (PCI
+    Express base specification, chapters 2 and 3), beside flow control. `memory` and
+    `memory_bandwidth` (reads and writes together, as STREAM measures them) are the node's; `read`
+    and `write` are the bandwidths of its NVMe drives. `latency` is the time of an empty copy
+    (cudaMemcpyAsync, pinned). Each device's process keeps one of the `cores` (0: unknown) busy.
+    With `gpudirect`, messages to other nodes pass a device's own PCIe link to its NIC.
     """
 
     generation: int = 0

@@ -19,7 +19,7 @@ class Storage:
     (0: no limit is known). Every `nodes` neighbouring nodes share a store of their own; with 0, all
     nodes share one store. Nodes reach the store over their NICs, or over a network for storage.
     This network gives each node `bandwidth` each way (0: none), of which `efficiency` is payload.
-    The first byte of a request arrives after `latency`, the rest at up to `stream` B/s (0: any).
+    A request's first byte arrives after `latency`, the rest at up to `stream` B/s (0: no limit).
 
     >>> Storage(kind="parallel", read=40e9, write=20e9, nodes=32).place_of(33)
     1

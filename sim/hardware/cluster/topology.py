@@ -119,7 +119,7 @@ class Topology(Placement):
         return replace(self, built=max(self.size, gpus))
 
     def changed(self, **changes: Any) -> "Topology":
-        """The same cluster with other values of some fields. It raises `InputError`."""
+        """The same cluster with other values of some fields. Raises `InputError`."""
         try:
             return replace(self, **changes)
         except InputError:
@@ -194,7 +194,7 @@ class Topology(Placement):
                 return part.bandwidth_of(str(kind))
 
     def latency(self, link: Link) -> float:
-        """Seconds that a link adds to a message; the latency of a route is their sum."""
+        """Seconds that a link adds to a message; the latencies of a route's links add up."""
         part = self._part(link)
         if isinstance(part, ClusterNetwork):
             return part.latency_of(link)
