@@ -256,7 +256,7 @@ def test_a_recipe_that_tensor_cores_do_not_know_is_refused(folder: Path) -> None
             ["plan.tp=2", "plan.global_batch=8"],
             "only a transformer's layers can be divided",
         ),
-        ("ps-ssp", ["checkpoints={steps=5,storage='1 GB/s'}"], "checkpoints beside [sharing]: "),
+        ("ps-ssp", ["checkpoints={steps=5,storage='1 GB/s'}"], "has no effect beside [sharing]"),
         ("ps-ssp", ["sharing.compression.rank=8"], "kind is missing; add kind = ..."),
         ("diloco", ["sharing.batch=1000000000"], "set batch at most 1000000"),
         ("pipedream-gnmt", ["topology.gpus_per_node=1000000000"], "no path leads from gpu 0"),

@@ -100,7 +100,7 @@ def test_a_page_runs_no_method_of_a_file_that_it_may_not_read(tmp_path: Path) ->
         (f"{HEAD}    method: str = 'mine'", "Mine has no start(self, pool)"),
         (
             f"{HEAD}    method: str = 'gossip'\n    def start(self, pool): ...",
-            "the method 'gossip' is there already; give it another name",
+            "the method 'gossip' exists already; give it another name",
         ),
         (
             f"{HEAD}    method: Literal['mine'] = 'yours'",

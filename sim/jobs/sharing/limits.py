@@ -1,6 +1,6 @@
 """Estimates of the simulation's time and memory; jobs that are too large are refused at once.
 
-Estimated seconds are seconds of one core, right to an order of magnitude.
+Estimated seconds are seconds of one core, correct to an order of magnitude.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,9 +20,9 @@ _POINTS = 400  # the most points of a loss curve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCost:
-    """The cost of a task: its number of `weights` by its size, and the seconds `sample` for each
-    weight and sample of a batch. The loss is taken on `rows` rows of data, each of which counts as
-    an activation for every weight."""
+    """The cost of a task. `weights` gives the number of weights for a size. `sample` is the time
+    for each weight and each sample of a batch (s). The loss is computed on `rows` rows of data;
+    each row counts as an activation for every weight."""
 
     weights: Callable[[int], int]
     sample: float = 0.0
@@ -63,7 +63,7 @@ _OF_WORKER = 1e4  # bytes of the simulator for each worker
 
 
 def refuse(plan: Sharing, workloads: Sequence[Workload], topology: Topology, where: str) -> None:
-    """Raise `InputError` where the simulation of a run would take too long or too much memory."""
+    """Raise `InputError` if the simulation of a run would take too long or too much memory."""
     workers, first = len(workloads), workloads[0]
     steps, tries = _steps(plan, first, where), _tries(plan, first, topology)
     cost, size = cost_of(plan.learning), _size(plan)

@@ -1,4 +1,4 @@
-"""Loading of a scenario with a `[sharing]` table: workers on a machine, and each worker's step."""
+"""How does a scenario with a `[sharing]` table become workers, each with the work of a step?"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,7 +64,7 @@ def _laid_out(scenario: SharingScenario) -> Sharing:
     """The `[sharing]` table, with the size of a worker, its batch, precision and optimizer taken
     from `[plan]` if there is one.
 
-    Raises `InputError` where both tables state a value and the values differ.
+    Raises `InputError` if both tables state a value and the values differ.
     """
     plan, sharing = scenario.plan, scenario.sharing
     if plan is None:
@@ -98,7 +98,7 @@ def _laid_out(scenario: SharingScenario) -> Sharing:
 
 
 def _ranks_of_workers(plan: Sharing, topology: Topology) -> int:
-    """The number of GPUs that compute; 0 where the plan does not state it, so all GPUs compute."""
+    """The number of GPUs that compute; 0 if the plan does not state it, so all GPUs compute."""
     return (plan.workers or 0) * plan.gpus_of_worker(topology.gpus_per_node)
 
 
@@ -179,7 +179,7 @@ class WorkerSteps:
             where = f"{scenario.name}, sharing.group {number + 1}"
             if scenario.sharing.times is not None:
                 fault = "[sharing.times] were not measured on another device or stack"
-                raise InputError(where, fault, "give slowdown = 2.0 or the like")
+                raise InputError(where, fault, "give a slowdown, such as slowdown = 2.0")
             device, gpus = self.topology.device, self.topology.gpus
             if group.device:
                 device = devices.load(group.device, where=where)
@@ -192,7 +192,7 @@ class WorkerSteps:
 
 
 def _collective_time(plan: Sharing, machine: Machine) -> Callable[[Collective], float]:
-    """How long a collective inside the passes takes, on an idle network."""
+    """Return the function that gives the seconds of a collective in a pass, on an idle network."""
     topology = machine.topology
     if not plan.in_step or topology.gpus == 1:
         return free

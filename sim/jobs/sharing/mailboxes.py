@@ -9,7 +9,7 @@ from sim.engine.live_cluster import Endpoint, Event, LiveCluster
 from sim.jobs.sharing.barrier import Exchange
 
 Address = tuple[int, int, Any]
-"""Source, target, and a key that tells this message from others between these two workers."""
+"""Source, target, and a key that distinguishes a message from others between the two."""
 
 
 class Mailboxes:
@@ -72,7 +72,7 @@ class Mailboxes:
         sent.callbacks.append(deliver)
 
     def receive(self, source: int, target: int, key: Any) -> Exchange:
-        """The event of a message's arrival; its value is None where the sender has gone."""
+        """The event of a message's arrival; its value is None if the sender has left."""
         self.expect([source], target, key)
         arrival = self._arrival((source, target, key))
         if source in self._gone:

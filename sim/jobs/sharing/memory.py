@@ -13,7 +13,7 @@ _OF_OPTIMIZER = ("optimizer", "optimizer step")  # parts that lie where the weig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Bytes that a `name`d place holds, by part, and its `room` (bytes; 0 where it is unknown)."""
+    """The bytes that a place called `name` holds, by part, and its `room` (bytes; 0: unknown)."""
 
     name: str
     parts: Mapping[str, float]
@@ -53,8 +53,8 @@ def holders(
 def server(plan: ServerBased, workloads: tuple[Workload, ...], share: float, room: float) -> Holder:
     """The memory of the host with the largest share of the weights.
 
-    The host holds the weights, the method's further vectors, and replicas of other shards (Li et
-    al. 2014, section 3). It also has room for a message from every worker."""
+    The host holds its share of the weights, of the method's further vectors, and replicas of other
+    shards (Li et al. 2014, section 3). It also has room for a message from every worker."""
     touched = workloads[0].parameters * share
     own = workloads[0].stored * share or touched
     kept = {"weights": own * FP32, **plan.kept_by_server(own, len(workloads))}

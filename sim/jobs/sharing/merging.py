@@ -13,7 +13,7 @@ from sim.jobs.sharing.update_record import UpdateRecord
 
 Compensation = Callable[[Vector, Vector], Vector]
 """Estimates the gradient at the present weights, from a gradient and the change of the weights
-since it was computed."""
+since the gradient was computed."""
 
 
 class Rule(Protocol):
@@ -54,9 +54,9 @@ class DelayCompensated:
 
     `adaptive` divides lambda by the root of a running mean of g * g (DC-ASGD-a). The mean plus 1e-7
     is taken as in the authors' Multiverso (updater/dcasgd/dcasgda_updater.h, which has such a mean
-    for each worker). m = 0.95 and lambda = 2 are the values of scorch.optim's DCASGDa. A known
-    `curvature` replaces the squares: on a quadratic the result is then the exact gradient at the
-    present weights.
+    for each worker). The mean's decay of 0.95 and lambda = 2 are the values of scorch.optim's
+    DCASGDa. A known `curvature` replaces the squares: on a quadratic the result is then the exact
+    gradient at the present weights.
 
     >>> gradient, gone = np.array([2.0]), np.array([0.5])
     >>> DelayCompensated(strength=1.0)(gradient, gone)

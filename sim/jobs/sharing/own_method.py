@@ -1,4 +1,4 @@
-"""A method of the user's own: the only subclass of `Sharing` in a Python file, and its mistakes."""
+"""A method of the user's own: the only subclass of `Sharing` in a Python file, with checks."""
 
 from inspect import get_annotations, isabstract, isfunction, signature
 from pathlib import Path
@@ -23,7 +23,7 @@ def method_of(path: Path) -> str:
         _check_members(named[0], where)
         others = [other for other in methods() if other.__module__ != module.__name__]
         if any(name in _names_of(other) for other in others):
-            fault = f"the method {name!r} is there already"
+            fault = f"the method {name!r} exists already"
             raise InputError(where, fault, "give it another name")
         return name
 
@@ -50,12 +50,11 @@ def _name_of(kind: type[Sharing], where: str) -> str:
 
 
 def _check_members(kind: type[Sharing], where: str) -> None:
-    """Raise `InputError` for a missing `start`, for a key that gives another meaning to a key of
-    all methods, and for a function that takes other arguments than the function that it
-    replaces."""
+    """Raise `InputError` for a missing `start`, for a key that redefines a key of all methods, and
+    for a function that takes other arguments than the function that it replaces."""
     if isabstract(kind):
         fault = f"{kind.__name__} has no start(self, pool)"
-        raise InputError(where, fault, "start the workers there: pool.train(loop)")
+        raise InputError(where, fault, "write start, which calls pool.train(loop)")
     base = next(one for one in kind.__mro__[1:] if one.__module__ != kind.__module__)
     for key in {*get_annotations(kind)} & {*annotations_of(base)} - {"method"}:
         if annotations_of(kind)[key] != annotations_of(base)[key]:

@@ -1,7 +1,7 @@
 """The elements of gossip: local steps, messages of peers, partners.
 
 If messages are compressed, each receiver keeps an estimate of its sender's weights, and a message
-holds their difference from this estimate.
+holds the difference of the weights from this estimate.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class LocalPeriods:
 
 @activity
 def receive_all(worker: Worker, mailboxes: Mailboxes, peers: Sequence[int], key: int) -> Process:
-    """Receive the messages of `peers`, by rank; workers that are gone send nothing."""
+    """Receive the messages of `peers`, by rank; workers that have left send nothing."""
     received: dict[int, Vector] = {}
     for peer in peers:
         value = yield from receive(worker, mailboxes, peer, key)
@@ -54,7 +54,7 @@ def receive_all(worker: Worker, mailboxes: Mailboxes, peers: Sequence[int], key:
 
 @activity
 def receive(worker: Worker, mailboxes: Mailboxes, source: int, key: int) -> Process:
-    """Receive a message; return its value, None where its sender is gone."""
+    """Receive a message; return its value, or None if its sender has left."""
     arrival = mailboxes.receive(source, worker.rank, key)
     value = yield from worker.exchange(arrival, "receive", NEIGHBOURS)
     mailboxes.discard(source, worker.rank, key)
@@ -132,9 +132,9 @@ class PeerEstimates:
 
 def mixed(row: dict[int, float], rank: int, vector: Vector, peers: dict[int, Vector]) -> Vector:
     """sum_j W_ij x_j; the weights of missing peers are added to the worker's own weight. Raises
-    `InputError` where the weights of a row do not add up to 1."""
+    `InputError` if the weights of a row do not add up to 1."""
     if abs((whole := sum(row.values())) - 1.0) > _ROUNDING:
-        fault = f"weights of a mean add up to {whole:.6g}, worker {rank}'s own included"
+        fault = f"the mixing weights of worker {rank}, with its own, add up to {whole:.6g}"
         raise InputError("sharing", fault, "let each row add up to 1")
     kept = row[rank] + sum(weight for j, weight in row.items() if j != rank and j not in peers)
     total = kept * vector

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # rate ~ (averaged gradients) ^ power
 
 Momentum = Annotated[NonNegative, Lt(1)]
-OF_UPDATE = 3e-4  # s of one core
+OF_UPDATE = 3e-4  # s of one core to simulate an update
 FP32 = 4.0  # bytes of an element of the vectors that methods keep beside a step
 
 
@@ -50,14 +50,14 @@ FP32 = 4.0  # bytes of an element of the vectors that methods keep beside a step
 class Sharing(ABC):
     """How workers share updates; a subclass for each `method` adds its own keys.
 
-    `workers` is their number; by default they fill the cluster. A `worker` is a "gpu", a "node" or
-    a number of GPUs. GPUs of one worker add up their gradients first. Beside a `[plan]` a worker is
-    the group that the plan lays out. Each GPU computes `batch` samples in a step. The run ends when
-    the workers have computed `steps` steps each on average, or at `until`. `copies` of each worker
-    compute the same on as many devices; the first answer counts. `efficiency` gives the number of
-    samples to a target as a function of the batch size. `overhead` is the software's cost of a
-    message. `fluid` joins messages to several targets into one weighted transfer
-    (`merges_messages`).
+    `workers` is the number of workers; by default they fill the cluster. A `worker` is a "gpu", a
+    "node" or a number of GPUs. The GPUs of a worker add up their gradients first. Beside a `[plan]`
+    a worker is the group that the plan lays out. Each GPU computes `batch` samples in a step. The
+    run ends when the workers have computed `steps` steps each on average, or at the moment `until`
+    (s). `copies` of each worker compute the same on as many devices; the first answer counts.
+    `efficiency` gives the number of samples to a target as a function of the batch size. `overhead`
+    is the software's time for a message (s). `fluid` joins messages to several targets into one
+    weighted transfer (`merges_messages`).
     """
 
     in_step: ClassVar[bool] = False
@@ -112,7 +112,8 @@ class Sharing(ABC):
 
     @property
     def merges_late(self) -> bool:
-        """Whether a merged update may come from weights that have changed since they were read."""
+        """Whether weights may change between a worker's read and the merge of the worker's
+        update."""
         return False
 
     @property
@@ -144,7 +145,7 @@ class Sharing(ABC):
 
     @property
     def round_steps(self) -> int:
-        """Steps of a worker before its first update; even the shortest run has so many."""
+        """Steps of a worker before its first update; even the shortest run has that many."""
         return 1
 
     @property
@@ -237,7 +238,7 @@ class Sharing(ABC):
         return f"{name} ({details})" if details else name
 
     def check(self, workers: int, nodes: int, where: str) -> None:
-        """Raise `InputError` where the table does not fit the number of workers and nodes."""
+        """Raise `InputError` if the table does not fit the number of workers and nodes."""
         if self.learning is not None and self.learning.decay and not self.merges_late:
             what = f"learning.decay with method = {self.method!r}, where no update is late"
             raise InputError(where, what, "leave it out")
@@ -256,8 +257,8 @@ class ServerBased(Sharing):
     """Keys of methods that keep the weights on servers.
 
     The weights are cut into `shards`. `servers` are "dedicated" hosts, "colocated" with the
-    workers, or "spare" CPU hosts beside colocated servers (BytePS). A server passes over its memory
-    `server_passes` times for each byte of an update (it reads the gradient, reads and writes the
+    workers, or "spare" CPU hosts beside colocated servers (BytePS). A server moves `server_passes`
+    bytes of its memory for each byte of an update (it reads the gradient, reads and writes the
     weights), at the bandwidth `server_memory`.
     """
 
@@ -269,17 +270,17 @@ class ServerBased(Sharing):
 
     def check(self, workers: int, nodes: int, where: str) -> None:
         if self.servers == "colocated" and self.server_bandwidth is not None:
-            what = "server_bandwidth, but the servers share the workers' NICs"
+            what = "server_bandwidth is set, but the servers share the workers' NICs"
             raise InputError(where, what, "leave it out, or change network.bandwidth")
         if self.recovery.replicas >= self.shards and self.recovery.replicas:
-            what = f"recovery.replicas = {self.recovery.replicas} of {self.shards} shards"
+            what = f"recovery.replicas = {self.recovery.replicas}, but shards = {self.shards}"
             raise InputError(where, what, "set more shards: a replica is on another server")
         for fault in self.fault:
             if fault.server is not None and fault.server >= self.shards:
                 what = f"fault: there is no server {fault.server}"
                 raise InputError(where, what, f"use 0 to {self.shards - 1}")
             if fault.server is not None and fault.after is None and not self.recovery.replicas:
-                what = f"fault: server {fault.server} never comes back; no server has its weights"
+                what = f"fault: server {fault.server} never comes back, so its weights are lost"
                 raise InputError(where, what, "give after, or recovery.replicas = 1")
         Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
 
@@ -341,7 +342,7 @@ def _check_members(plan: Sharing, workers: int, nodes: int, where: str) -> None:
         _check_named(key, kind, named, workers if kind == "rank" else nodes, where)
         if twice := [name for name, times in Counter(named).items() if times > 1]:
             what = f"{key}: {kind} {twice[0]} is named twice"
-            raise InputError(where, what, "name each once")
+            raise InputError(where, what, f"name each {kind} once")
     ranks = [fault.rank for fault in plan.fault if fault.rank is not None]
     _check_named("fault", "rank", ranks, workers, where)
     _check_absences(plan.fault, where)
@@ -370,4 +371,4 @@ def _check_absences(faults: Sequence[Fault], where: str) -> None:
             if again <= at + after:
                 away = f"away from {human_seconds(at)} on"
                 what = f"fault: {name} fails at {human_seconds(again)}, when it is {away}"
-                raise InputError(where, what, "leave a fault out, or let the first end before")
+                raise InputError(where, what, "leave a fault out, or let the first end earlier")

@@ -15,11 +15,11 @@ from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker
 from sim.jobs.sharing.worker_pool import WorkerPool
 
-_LONG = 1 << 20  # the most steps that are drawn for a worker with a time limit
+_LONG = 1 << 20  # the most steps whose slowdowns are drawn if there is a time limit
 
 
 def run(setup: SharingSetup, *, samples: float | None = None) -> WorkerPool:
-    """Train for as long as the plan says, or until `samples` samples; return the trained pool."""
+    """Train as long as the plan says, or for `samples` samples; return the trained pool."""
     pool = build(setup, samples=samples)
     setup.plan.start(pool)
     until, record = pool.until, pool.record

@@ -32,7 +32,7 @@ class SharingScenario(BaseScenario):
                              ("loader", "count its seconds in [sharing.times]"),
                              ("jitter", "write [[sharing.straggler]]")):  # fmt: skip
             if getattr(self, key) is not None:
-                fault = f"{key} beside [sharing]: workers that share updates take no notice of it"
+                fault = f"{key} has no effect beside [sharing], on workers that share updates"
                 raise ValueError(f"{fault}; {instead}, or leave [sharing] out")
 
     @property

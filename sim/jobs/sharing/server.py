@@ -18,7 +18,7 @@ from sim.program.causes import PULL, PUSH, SERVER
 class Shards:
     """Each host's share of the weights (Li et al. 2014); the shares add up to 1.
 
-    `rate` is the bytes of updates that a host merges per second: memory bandwidth / passes.
+    `rate` is the bytes of updates that a host merges per second: `server_memory` / `server_passes`.
     """
 
     shares: Mapping[Endpoint, float]
@@ -32,9 +32,9 @@ class Shards:
 class Server(SharedWeights):
     """All shards together. A push to all shards is one transfer, so their queues are one queue.
 
-    Servers that only sum (BytePS) leave the time of the optimizer to every worker. While a server
-    is away, nothing is pushed or pulled. With replicas, another server has its shard as soon as the
-    failure is detected. Without replicas, the shard goes back to its last checkpoint.
+    If servers only sum (BytePS), every worker spends the time of the optimizer itself. While a
+    server is away, nothing is pushed or pulled. With replicas, another server has its shard as soon
+    as the failure is detected. Without replicas, the shard goes back to its last checkpoint.
     """
 
     def __init__(
@@ -86,7 +86,8 @@ class Server(SharedWeights):
 
     def fail(self, shard: int, after: float | None) -> None:
         """Let a host fail now. A replica replaces it when the failure is detected; without
-        replicas it restarts from its last checkpoint, `after` seconds later at the earliest."""
+        replicas, the host restarts from its last checkpoint, `after` seconds later at the
+        earliest."""
         away = self.recovery.detection
         if not self.recovery.replicas:
             away = max(after or 0.0, away) + self.recovery.restart

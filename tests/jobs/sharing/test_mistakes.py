@@ -62,7 +62,7 @@ MISTAKES = {
         SERVER + 'mode = "backup"\nbackup = 9',
         "backup = 9 of 8 workers",
     ),
-    "as many": (SERVER + 'mode = "backup"\nbackup = 8', "nobody is left to wait for"),
+    "as many": (SERVER + 'mode = "backup"\nbackup = 8', "leaves no worker to wait for"),
     "a graph in parts": (
         'method = "gossip"\ngraph = [[0, 1], [2, 3], [4, 5], [6, 7]]',
         "sharing.graph: the graph is not connected: no path leads from worker 0 to worker 2",
@@ -124,7 +124,7 @@ MISTAKES = {
     "a worker in two groups": (
         'method = "all_reduce"\n[[sharing.group]]\nranks = [1, 2]\nslowdown = 2.0\n'
         "[[sharing.group]]\nranks = [2]\nslowdown = 3.0",
-        "group: rank 2 is named twice; name each once",
+        "group: rank 2 is named twice; name each rank once",
     ),
     "a straggler named twice": (
         'method = "all_reduce"\n[[sharing.straggler]]\nkind = "constant"\nfactor = 2.0\n'
@@ -209,7 +209,7 @@ MISTAKES = {
     ),
     "jitter of kernels": (
         SERVER + "[jitter]\nseed = 3",
-        "jitter beside [sharing]: workers that share updates take no notice of it; write "
+        "jitter has no effect beside [sharing], on workers that share updates; write "
         "[[sharing.straggler]]",
     ),
     "a graph that nobody asks": (
@@ -234,7 +234,7 @@ MISTAKES = {
     ),
     "a NIC of servers that have none": (
         SERVER + 'servers = "colocated"\nserver_bandwidth = "1 GB/s"',
-        "server_bandwidth, but the servers share the workers' NICs",
+        "server_bandwidth is set, but the servers share the workers' NICs",
     ),
     "parts of a push-sum": (
         'method = "gossip"\nalgorithm = "sgp"\n[sharing.compression]\nkind = "topk"',

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
-Rows = NDArray[np.int64]  # of a data set
+Rows = NDArray[np.int64]  # numbers of rows of a data set
 
 
 class LearningTask(Protocol):
@@ -24,24 +24,24 @@ class LearningTask(Protocol):
 
     @property
     def start(self) -> Vector:
-        """The weights that every worker begins with."""
+        """The weights with which every worker begins."""
 
     def gradient(self, weights: Vector, rank: int, step: int) -> Vector:
         """The gradient on the batch of a worker's step. Its value may be computed later
-        (`sim.jobs.sharing.learning.deferred`). Nobody changes weights in place."""
+        (`sim.jobs.sharing.learning.deferred`). Weights are never changed in place."""
 
     def loss(self, weights: Vector) -> float:
         """The loss on all data, or on held-out data."""
 
 
 def shapes(task: LearningTask) -> tuple[tuple[int, ...], ...]:
-    """The shapes of the layers of a task's weights; empty where the task has no layers."""
+    """The shapes of the layers of a task's weights; empty if the task has no layers."""
     found: tuple[tuple[int, ...], ...] = getattr(task, "shapes", ())
     return found
 
 
 def accuracy(task: LearningTask, weights: Vector) -> float | None:
-    """The share of right answers; None where the task does not classify."""
+    """The share of right answers; None if the task does not classify."""
     share: Callable[[Vector], float | None] = getattr(task, "accuracy", lambda weights: None)
     return share(weights)
 
@@ -76,8 +76,9 @@ class DataSplit(Protocol):
 
 
 def drawn_rows(order: Rows, split: DataSplit, rank: int, step: int, size: int) -> Rows:
-    """Draw the `size` rows of a worker's step. With chance `unlike` a row is from the worker's own
-    part of `order`, a list in which similar rows are neighbours; otherwise from all rows."""
+    """Draw the `size` rows of a worker's step. With probability `unlike`, a row comes from the
+    worker's own part of `order`, otherwise from all rows. In `order`, similar rows are
+    neighbours."""
     count = len(order)
     generator = batch_generator(split.seed, rank, step)
     chosen = generator.integers(0, count, size)

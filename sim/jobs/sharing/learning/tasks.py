@@ -24,8 +24,8 @@ def own_task(task: Task, **options: Any) -> LearningTask:
     """Return the task itself, or the task that a file's function `task(*, size, batch, workers,
     unlike, seed)` makes: a `sim.jobs.sharing.learning.module.Module`, or another `LearningTask`.
 
-    The file is run as it is. Raises `InputError` where the file does not exist or fails, and where
-    the object is no task.
+    The file is run as it is. Raises `InputError` if the file does not exist or fails, or if the
+    object is no task.
     """
     if isinstance(task, str | os.PathLike):
         where = f"--task {os.fspath(task)}"
@@ -41,7 +41,7 @@ def own_task(task: Task, **options: Any) -> LearningTask:
 
 
 def _made(path: Path, where: str, options: dict[str, Any]) -> Any:
-    """The task that a file's function `task` returns; None where the file lacks the function."""
+    """The task that a file's function `task` returns; None if the file lacks the function."""
     source = reads.text(path, where=where)
     namespace: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     try:

@@ -60,7 +60,7 @@ def synchronous_sgd(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
 
 
 def overlapped(plan: AllReduce, pool: WorkerPool) -> TrainingLoop:
-    """DistributedDataParallel: buckets are reduced while backward goes on (Li et al. 2020).
+    """DistributedDataParallel: buckets are reduced during the backward pass (Li et al. 2020).
 
     The task's gradient travels with the last bucket, which holds the first layers.
     """

@@ -15,7 +15,7 @@ from sim.program.causes import DATA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataParallel(Sharing):
-    """Has no keys of its own."""
+    """The method has no keys of its own."""
 
     optimizer_elsewhere: ClassVar[bool] = True
 
@@ -45,7 +45,8 @@ def single_process(pool: WorkerPool) -> TrainingLoop:
 
     In every step GPU 0 scatters the inputs and broadcasts the weights. Each GPU has a thread that
     launches its kernels, but the interpreter's lock lets only one thread launch at a time. The
-    gradients are reduced on GPU 0, which alone steps. A GPU that fails for good ends the process.
+    gradients are reduced on GPU 0, and only GPU 0 makes the optimizer step. A GPU that fails for
+    good ends the process.
     """
     workers, first = pool.workers, pool.workers[0]
     launching = sum(worker.workload.launches for worker in workers)
@@ -98,8 +99,8 @@ def _reduce(pool: WorkerPool, first: Worker, gradients: dict[int, Vector]) -> Pr
 
 
 def _thread(worker: Worker, step: int, launching: float) -> Process:
-    """A worker's passes. Forward ends only when all threads have launched their kernels; autograd's
-    backward needs no lock."""
+    """A worker's passes. A forward pass ends only when all threads have launched their kernels;
+    backward passes run in autograd's own threads, without the lock."""
     cluster, work, began = worker.cluster, worker.workload, worker.cluster.now
     model = TimedLayer(forward=work.forward, backward=work.backward, parameters=0.0)
     yield from worker.forward(step, model)

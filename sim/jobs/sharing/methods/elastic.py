@@ -15,7 +15,7 @@ from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic(ServerBased):
     """After `period` local steps a worker's weights and the centre move towards each other. Both
-    move by `moving_rate` / workers of their distance. The default 0.9 is the "default value as
+    move by their distance times `moving_rate` / workers. The default 0.9 is the "default value as
     paper described" in tensorflow/contrib/opt/python/training/elastic_average_optimizer.py, which
     also divides it by the period."""
 

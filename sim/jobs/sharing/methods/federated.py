@@ -109,7 +109,7 @@ def _chosen(plan: Federated, pool: WorkerPool, clients: list["Client"], number: 
 
 
 class FederatedRound:
-    """The answers of a round; `complete` fires when there are enough, or no participant is left."""
+    """The answers of a round; `complete` fires when enough have come, or no participant is left."""
 
     def __init__(self, plan: Federated, pool: WorkerPool, number: int, participants: int) -> None:
         self.number, self.record = number, pool.record

@@ -226,10 +226,11 @@ def _average(
 def push_sum(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
     """Stochastic gradient push (Assran et al. 2019) on the directed exponential graph.
 
-    In round k every worker sends half of (x, w) to the worker 2^k places on, keeps the other half
-    and adds the half that arrives. The gradient is taken at z = x / w. With overlap (overlap SGP) a
-    worker does not wait for the message of this round, but for the message that was sent `period`
-    steps ago. The rounding error of a message in fp16 or int8 stays with its sender.
+    Every worker has a sum x of weights and the sum w of their shares (1 at first). In round k it
+    sends half of (x, w) to the worker 2^k places on, keeps the other half and adds the half that
+    arrives. The gradient is taken at z = x / w. With overlap (overlap SGP) a worker does not wait
+    for the message of this round, but for the message that was sent `period` steps ago. The
+    rounding error of a message in fp16 or int8 stays with its sender.
     """
     n, mailboxes = len(pool.workers), pool.connect(rendezvous=plan.rendezvous)
     hops, late = exponential_hops(n), 1 if plan.overlap else 0

@@ -21,7 +21,8 @@ _PIECES = 4  # pieces in which a worker reads the weights, while other workers w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hogwild(Sharing):
-    """A step reads and writes the share `touched` of the weights; it is small for sparse data."""
+    """A step reads and writes the share `touched` of the weights, which is small for sparse
+    data."""
 
     waits: ClassVar[bool] = False
     merges_late: ClassVar[bool] = True
@@ -48,7 +49,7 @@ class Hogwild(Sharing):
 
     def start(self, pool: WorkerPool) -> None:
         if pool.cluster.topology.host is None:
-            fault = f"hogwild, but {pool.cluster.topology.name} does not say what its hosts are"
+            fault = f"hogwild needs hosts, which {pool.cluster.topology.name} does not describe"
             raise InputError("sharing", fault, "give the topology a [host] table")
         pool.train(lock_free(self, pool))
 
@@ -56,10 +57,10 @@ class Hogwild(Sharing):
 def lock_free(plan: Hogwild, pool: WorkerPool) -> TrainingLoop:
     """Workers read, compute and write without locks (Recht, Re, Wright and Niu 2011).
 
-    A step reads the weights once; its write reads and writes them again. So it makes three passes
-    over the share `touched` of the weights' S bytes. All workers share the bandwidth B of the
-    host's memory, so together they make at most B / (3 touched S) steps a second. A read is no
-    snapshot: each of its pieces has the weights of the moment at which it was read.
+    A step reads the weights once; its write reads and writes them again. So it moves the share
+    `touched` of the weights' S bytes three times. All workers share the bandwidth B of the host's
+    memory, so together they make at most B / (3 touched S) steps a second. A read is no snapshot:
+    each of its pieces has the weights of the moment at which it was read.
     """
     size, shared = plan.touched * pool.workers[0].workload.bytes, pool.shared
     assert shared is not None

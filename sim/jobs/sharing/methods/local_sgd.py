@@ -22,9 +22,9 @@ from sim.jobs.sharing.worker_pool import TrainingLoop, WorkerPool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
-    """When fragments are averaged. Of P fragments in a `period` of H steps, fragment p leaves after
-    every step t with t = (p + 1) H / P modulo H. It is merged `overlap` steps later (Douillard et
-    al. 2025, arXiv 2501.18512).
+    """When fragments are averaged. Of P fragments in a `period` of H steps, fragment p is sent
+    after every step t with t = (p + 1) H / P modulo H. It is merged `overlap` steps later
+    (Douillard et al. 2025, arXiv 2501.18512).
 
     P divides H, so at most one fragment leaves at a time. `overlap` is below H, so a fragment has
     come back before it leaves again.
@@ -181,7 +181,7 @@ def _site(pool: WorkerPool, first: int, size: int) -> Barrier:
 
 
 class Piece:
-    """A fragment of the weights, which all workers average: every P-th element of a task, every
+    """A fragment of the weights, which all workers average: every P-th element of a task, or every
     P-th layer of a model (the strided fragments of Douillard et al. 2025)."""
 
     def __init__(self, pool: WorkerPool, number: int, fragments: int) -> None:

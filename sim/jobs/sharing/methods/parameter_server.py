@@ -1,8 +1,8 @@
 """Parameter servers: bulk synchronous, asynchronous, stale synchronous, with backup workers.
 
 Li et al. 2014 (OSDI), Scaling Distributed Machine Learning with the Parameter Server. A step pulls
-the weights, computes and pushes the gradient. A server sends weights as soon as a worker may have
-them, so a pull is one message and has no request of its own.
+the weights, computes the gradient and pushes it. A server sends weights as soon as a worker may
+have them, so a pull is one message and has no request of its own.
 """
 
 from dataclasses import replace
@@ -34,7 +34,8 @@ class ParameterServer(ServerBased):
     synchronous, with a `bound` on the staleness. "backup" waits for all but `backup` workers.
 
     With "async" and "ssp" the server steps with the mean of every `buffer` gradients. It
-    compensates each for its delay with the strength `compensation`, `adaptive` as in DC-ASGD-a.
+    compensates each gradient for its delay, with the strength `compensation` (lambda). `adaptive`
+    adapts lambda as in DC-ASGD-a.
 
     With `cached` weights a worker of "ssp" pulls only when its copy lacks updates that the bound
     promises; between pulls it applies its own updates to the copy. With `overlap` layers of at
@@ -123,7 +124,7 @@ class ParameterServer(ServerBased):
 
     def check(self, workers: int, nodes: int, where: str) -> None:
         if self.backup >= workers:
-            fault = f"backup = {self.backup} of {workers} workers: nobody is left to wait for"
+            fault = f"backup = {self.backup} of {workers} workers leaves no worker to wait for"
             raise InputError(where, fault, f"set backup to at most {workers - 1}")
         ServerBased.check(self, workers, nodes, where)  # super() does not know a class with slots
 
@@ -165,7 +166,7 @@ def stale_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     server, clocks = pool.server, pool.clocks()
 
     def train(worker: Worker) -> Process:
-        held = -inf  # this worker's weights contain all workers' updates of so many steps
+        held = -inf  # the weights contain all workers' updates of so many steps
         for step in count():
             yield from worker.wait(clocks.reach(step - plan.bound))
             if not plan.cached or held < step - plan.bound:
@@ -187,7 +188,7 @@ def bulk_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
 
     def apply(_: int, gradients: dict[int, Vector]) -> Process:
         apply_mean(pool, gradients)
-        yield from ()  # takes no time: the last push has booked the server's seconds
+        yield from ()  # takes no time: each push has counted the server's seconds
 
     server, barrier = pool.server, pool.barrier(apply)
 
@@ -203,7 +204,7 @@ def bulk_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
 
 
 def with_backup_workers(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
-    """The first n - b gradients of a step count, later gradients are dropped (Chen et al. 2016)."""
+    """Of the n gradients of a step, the first n - `backup` count (Chen et al. 2016)."""
     server, first_gradients = pool.server, FirstGradients(pool, plan.backup)
 
     def train(worker: Worker) -> Process:

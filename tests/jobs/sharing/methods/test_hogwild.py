@@ -107,5 +107,5 @@ def test_several_hosts_share_no_memory():
 
 
 def test_a_topology_without_hosts_is_refused():
-    with pytest.raises(InputError, match="does not say what its hosts are"):
+    with pytest.raises(InputError, match="hogwild needs hosts"):
         outcome("hogwild", workers=1, machine=hosts())
