@@ -5,7 +5,7 @@ matter to the other flows: its loads on the links that it shares, and the rate t
 allow. Flows with both properties equal are one class. Classes with equal loads are one group
 (`sim.engine.flow_groups`), and groups share links. A link is a flow's own if all flows on it take
 exactly the same way, since they then always have equal parts of it. The effort of an event grows
-with the groups that it touches, and with the classes whose limits the level passes.
+with the groups that it touches, and with the classes whose limits a level crosses.
 
 `tests/engine/test_flow_classes.py` checks that rates equal the rates of `Network` to 1e-9.
 """
@@ -95,7 +95,7 @@ class FlowClassNetwork:
                 self._move(flow)
 
     def _move_only(self, link: int) -> None:
-        """Have the flows of a link's only way classified again, after its ownership has changed."""
+        """Have the flows of a link's only way classified again: the link may now be their own."""
         ways = self._ways_on[link]
         if len(ways) == 1:
             self._move_few(next(iter(ways)))
@@ -124,7 +124,7 @@ class FlowClassNetwork:
         self._share(touched, changed)
 
     def _classify(self, flow: ClassedFlow) -> None:
-        """Put a flow into its present class, if it is in another class."""
+        """Move a flow into the class to which it belongs now."""
         key = loads, limit = self._key(flow.way)
         now = self.env.now
         if (old := flow.flow_class) is not None:

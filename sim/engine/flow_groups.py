@@ -1,9 +1,9 @@
 """Flows that load shared links alike, in classes by the rates that their own links allow.
 
 At any moment all flows of a group have the same rate, the group's level, except flows whose own
-links allow less. These flow at their own limits. The others share a clock of bytes (virtual time,
-as in Demers, Keshav and Shenker 1989): a flow that joins at V with S bytes leaves at V + S, however
-the level changes in between. A new level only affects the classes whose limits it passes.
+links allow less. Such flows run at their own limits. The others share a clock of bytes (virtual
+time, as in Demers, Keshav and Shenker 1989): a flow of S bytes that joins at the reading V leaves
+at V + S, whatever the levels in between. A new level only affects classes whose limits it crosses.
 """
 
 from bisect import bisect_left, insort
@@ -32,8 +32,8 @@ class Way:
 
 
 class ClassedFlow:
-    """A flow in a class. `entry` is its place in the queue of the class: the flow's number and the
-    flow, after the reading of the class's clock at which the last byte arrives."""
+    """A flow in a class. The class queues its `entry`: the reading of the class's clock at
+    which the last byte arrives, the flow's number, and the flow."""
 
     __slots__ = ("arrived", "entry", "flow_class", "remaining", "serial", "value", "way")
 

@@ -84,7 +84,7 @@ _ODD = 0x9E3779B97F4A7C15
 
 
 def _mixed(words: Words) -> Words:
-    """A hash of each word: every bit depends on all its bits (Steele et al. 2014, SplitMix)."""
+    """A hash of each word: each bit depends on the whole word (Steele et al. 2014, SplitMix)."""
     words = words + np.uint64(_ODD)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -18,7 +18,7 @@ from sim.program.durations import Duration
 from sim.program.schedule import Action
 
 Loads = tuple[tuple[int, float], ...]  # link class, bytes on the link per byte of `size`
-# Link class, bytes that keep it busy at line rate, and bytes without the protocols' overhead.
+# Link class, bytes that occupy the link at line rate, and bytes without protocols' overhead.
 Carried = tuple[tuple[int, float, float], ...]
 
 
@@ -51,7 +51,7 @@ class Traffic:
 
     @property
     def alone(self) -> float:
-        """Seconds with the links to itself, the delay included."""
+        """Seconds of the traffic alone on its links, the latency included."""
         return self.latency + self.seconds
 
 
@@ -73,7 +73,7 @@ class Item:
 # a large job has tens of thousands.
 @dataclass(slots=True, eq=False)
 class ComputeStep:
-    """A computation, which ends at max(ready + device, host free + lead) and then frees the host.
+    """A computation, which ends at max(ready + device, host free + lead), see `Duration`.
 
     Collectives among equal ranks are part of its cost. If other traffic can load their `links`, the
     clock plays the `items` one by one while it does. The step joins the transfers in `joins` at its
@@ -169,7 +169,7 @@ class Team:
     links: tuple[int, ...]
 
     def behind(self, before: Sequence[float]) -> list[float]:
-        """When all devices are ready, then when all hosts are free, for such times `before` it."""
+        """When devices are ready, then when hosts are free, given these times `before` it."""
         moments: list[float] = (self.table + np.array(before)).max(axis=1).tolist()
         return moments
 
