@@ -152,7 +152,7 @@ class Machine:
             port_bandwidth=port,
             mesh=node.mesh(slots) if node and spread else (),
             torus=node.torus(used) if node else (),
-            cores=getattr(node, "cores", 1),  # of a torus
+            cores=getattr(node, "cores", 1),  # devices of a chip in a torus
             cable_bandwidth=node.nvlink_bandwidth(slots) if node and spread else 0.0,
             nics_per_node=nics,
             nic_bandwidth=topology.nic_bandwidth,

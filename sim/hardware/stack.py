@@ -152,7 +152,7 @@ _BUFFERS: Mapping[bool, Mapping[Gradients, Gradients]] = {
 class Stack(metaclass=Named):
     """The content of `topologies/stacks/NAME.toml`; one description for all runs of that software.
 
-    The stack has the capabilities (`sim.hardware.stack`) of its `framework` in the month in
+    The stack has the capabilities (`Capabilities`) of its `framework` in the month in
     which this software was `released` (year-month; empty: the latest release).
 
     Host: `launch_forward` and `launch_backward` are the host's seconds for an operator of one
@@ -185,9 +185,9 @@ class Stack(metaclass=Named):
 
     Data parallelism: `overlap_gradients` says whether gradients are reduced beside the last
     backward pass, in buckets of `bucket` bytes (`first_bucket` for the first). `overlap_sharded`
-    says whether this also holds where ZeRO shards states. Otherwise one call reduces gradients
-    afterwards (ZeRO-2: a call after each layer, not overlapped). For its reduction, each gradient
-    is read and written `bucket_copies` times (into a bucket, divided by the ranks, back).
+    says whether this also holds where ZeRO shards states. Without overlap one call reduces
+    gradients afterwards (ZeRO-2: a call after each layer, not overlapped). For its reduction, each
+    gradient is read and written `bucket_copies` times (into a bucket, divided by the ranks, back).
     `fp32_reduction` reduces in fp32 whatever the weights are. `zero_reduce` is how ZeRO-1 sums
     gradients; `zero_gather` says whether its updated weights are gathered, or broadcast by one
     owner after the other; `overlap_gather` hides their all-gather behind the next forward pass.

@@ -73,7 +73,7 @@ class Placement(metaclass=Named):
             )
         if self.network is not None:
             self.network.check(self.nodes, self.gpus_per_node)
-            if not self.slots:  # a partly used node has fewer NICs, and fewer rails
+            if not self.slots:  # nodes are whole; partly used nodes have fewer NICs
                 self.network.check_whole(self.whole)
             self._check_measured(self.network)
         elif self.nodes > 1:

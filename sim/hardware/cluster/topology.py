@@ -159,7 +159,7 @@ class Topology(Placement):
         """B/s of payload that a link carries: bandwidth x efficiency, less where degraded.
         `sim.hardware.cluster.host.UNITS` lists the kinds of links with another unit."""
         factor = _factors(self.degraded).get(link, 1.0) if self.degraded else 1.0
-        if link[0] == "workers":  # a loader's processes count as one, on no part
+        if link[0] == "workers":  # all processes of a loader count as one
             return 1.0
         if link[0] == "cores" and self.host:  # each device's process has a core of its own
             return max(self.host.cores - self.gpus_per_node, 0) / factor

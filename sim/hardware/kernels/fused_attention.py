@@ -10,7 +10,7 @@ from sim.hardware.device import Device
 from sim.hardware.kernels.rates import ROWS, AttentionRates, norm
 from sim.model.kernels import Attention, Precision
 
-_COMPILED = 32  # kernels are compiled for head sizes that it divides
+_COMPILED = 32  # kernels are compiled for multiples of this head size
 
 
 def in_precision(rates: AttentionRates, precision: Precision) -> AttentionRates:

@@ -28,7 +28,7 @@ TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (6
 SPLITS, SHORTEST_SPLIT = (1, 2, 3, 4, 6, 8, 16, 32, 64, 128), 256
 
 # A product whose multiplications take about as long as its reads waits for both in turn. A norm of
-# this order joins the two times. Of 2 to 12 it fits A100, H100 and B200 best (docs/kernels.md).
+# this order joins the two times. Of orders 2 to 12 it fits A100, H100, B200 best (docs/kernels.md).
 ORDER = 4
 
 
