@@ -13,8 +13,8 @@ folder's function `claims` accepts, if it has one. The folder's module `kind` ha
 - `set_up(scenario, task=, brief=)`: resolves names and refuses values that do not fit together;
   `brief` leaves out data that only pictures need. A setup has `name`, `machine`, `columns`, and
   `job`, which is None without a plan. The attribute `kind` of a scenario and of a setup is the name
-  of this module. A setup may tell its `effort` (seconds of one core that a play takes), and must if
-  it has no program;
+  of this module. A setup may tell its `effort` (seconds that its play takes on a core), and must
+  do so if it has no program;
 - `answer(setup, engine=, unfold=)`: plays a setup and returns its answer;
 - optionally `pace(setup)`: the seconds of a unit of work, from which goodput, cost and deadlines
   follow;

@@ -18,8 +18,8 @@ def fine_tuned(operators: list[Operator], run: Execution) -> list[Operator]:
 
 def _frozen(operator: Operator) -> Operator:
     """An operator with frozen weights: nothing is computed, kept or sent for their gradients. The
-    backward pass also runs through operators below the first adapter (at most a layer), although a
-    real run skips them."""
+    backward pass also runs through operators below the first adapter (at most those of one layer),
+    although a real run skips them."""
     return replace(
         operator,
         weight_gradient=(),
@@ -34,12 +34,12 @@ def _frozen(operator: Operator) -> Operator:
 def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
     """Yield the adapter of a linear layer, if the layer has one. An adapter is two narrow products,
     A and B, in the precision of activations. Their result is multiplied by alpha / rank and added
-    to the layer's output in five passes over the output (NeMo, nemo/collections/llm/peft/lora.py,
-    LoRALinear.forward). The backward pass scales the output's gradient, and adds the gradients of
-    the input from adapter and layer. Tensor-parallel ranks hold shares of A and of B and sum up the
-    result of A. The adapter keeps its input for A; the frozen layer keeps none. With dropout the
-    adapter keeps the mask and the result of dropout instead. Forward and backward, dropout is a
-    kernel that reads and writes its input and reads or writes the mask."""
+    to the layer's output; these kernels read or write the output five times (NeMo,
+    nemo/collections/llm/peft/lora.py, LoRALinear.forward). The backward pass scales the output's
+    gradient, and adds the gradients of the input from adapter and layer. Tensor-parallel ranks hold
+    shares of A and of B and sum up the result of A. The adapter keeps its input for A; the frozen
+    layer keeps no input. With dropout the adapter keeps mask and result of dropout instead.
+    Forward and backward, a dropout kernel reads one tensor and writes another, beside the mask."""
     lora = run.lora
     if lora is None or not lora.adapts(operator.name) or not operator.matrices:
         return

@@ -27,7 +27,7 @@ def operators(run: Execution, *, normed: bool = False) -> tuple[Operator, ...]:
 
 
 def core(run: Execution) -> Operator:
-    """Return softmax(Q K' / sqrt(d)) V; it keeps Q, K, V and the results that its kernels need."""
+    """Return softmax(Q K' / sqrt(d)) V for head width d; it keeps Q, K, V and its results."""
     if run.shape.attention == "standard":
         kernels = standard_core(run)
     else:
@@ -73,9 +73,9 @@ def _gated(run: Execution) -> tuple[Operator, ...]:
 
 
 def _core_of_heads(run: Execution) -> tuple[Operator, ...]:
-    """Return the core, after copies of keys and values where the stack repeats them for all heads
-    of queries. Each key and value is read once and written for every head that shares it; backward
-    the gradients of these heads are summed (torchtitan, repeat_kv in models/llama/model.py)."""
+    """Return the core. If the stack repeats keys and values for all heads of queries, copies come
+    first. Each key and value is read once and written for every head that shares it; backward the
+    gradients of these heads are summed (torchtitan, repeat_kv in models/llama/model.py)."""
     if not run.fusion.repeated_keys or run.model.kv_heads == run.model.heads:
         return cores(run)
     wide = replace(run, model=replace(run.shape, kv_heads=run.shape.heads))
@@ -154,12 +154,12 @@ def normalise_heads(run: Execution, projection: str) -> tuple[Operator, ...]:
 
 
 def rotate(run: Execution) -> Operator:
-    """Rotary embedding of Q and K (Su et al. 2021): forward and backward are the same rotation. A
-    fused kernel reads and writes Q and K once. Otherwise each of Q and K takes x cos +
-    rotate_half(x) sin: two products (2 passes each), a sum (3), a negation of half (1) and a
-    concatenation (2). They are ten passes in five kernels, which compute the address of each
-    element. With complex numbers it takes a cast to fp32 (3), a product (4) and a cast back (3):
-    ten passes in three kernels, which inductor does not join (pytorch/torchtitan issue 15)."""
+    """Return the rotary embedding of Q and K (Su et al. 2021); it is the same forward and backward.
+    A fused kernel reads and writes Q and K once. Otherwise x cos + rotate_half(x) sin reads or
+    writes x ten times: two products (2 each), a sum (3), a negation of half (1) and a concatenation
+    (2). These are five kernels, which compute the address of each element. With complex numbers, a
+    cast to fp32 (3), a product (4) and a cast back (3) also read or write the bytes of x ten times,
+    in three kernels that inductor does not join (pytorch/torchtitan issue 15)."""
     if run.shape.positions != "rotary":
         return Operator()
     elements = run.rows * (run.query_width + run.kv_width)
@@ -203,7 +203,7 @@ def arrange(run: Execution) -> Operator:
 
 
 def _copied_queries(run: Execution) -> Operator:
-    """Return the copies of Q, and of K where K has a norm. Reshaping Q to its heads copies Q where
+    """Return the copies of Q, and of K where K has a norm. Reshaping Q to its heads copies Q if
     each group of query heads lies beside its key (Megatron-LM,
     megatron/core/transformer/attention.py, get_query_key_value_tensors). K is made contiguous for
     its norm (TransformerEngine, ops/basic/rmsnorm.py). The backward pass copies nothing, as the

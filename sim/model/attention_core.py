@@ -26,8 +26,8 @@ def inputs_saved(run: Execution) -> float:
 
 def standard_core(run: Execution) -> Operator:
     """Return the core that keeps scores in memory: two batched products around softmax and dropout.
-    With a heads and b sequences of s tokens it keeps 5 a s^2 b bytes: softmax output (2 a s^2 b),
-    dropout mask (a s^2 b) and its output (2 a s^2 b; Korthikanti et al. 2022, section 4.1)."""
+    For `a` heads and b sequences of s tokens it keeps 5 a s^2 b bytes: the outputs of softmax and
+    dropout (2 a s^2 b each) and the mask (a s^2 b; Korthikanti et al. 2022, section 4.1)."""
     model, width = run.shape, run.width
     scores = run.microbatch * run.heads * run.seq * run.keys
     dropped = scores * MASK + scores * width if model.dropout else 0
@@ -98,11 +98,11 @@ def _softmax(run: Execution, scores: int) -> tuple[Item, ...]:
 
 
 def _softmax_passes(run: Execution, *, backward: bool) -> tuple[int, int]:
-    """Return the passes over half-precision scores, and the launches, of scale, mask and softmax.
+    """Return how often scale, mask and softmax read or write half-precision scores, and launches.
     The softmax is fused, unfused, unfused with an added mask, or Megatron's fall-back for shapes
     that its kernel refuses. The fall-back works on an fp32 copy: cast, scale, mask, softmax, cast.
-    Passes with an added mask, forward (backward): scale 2 (2), torch.where of causal scores 2
-    (zeros 1 and where 3), the sum with the mask 2 (0), softmax 2 (3)."""
+    Reads and writes with an added mask, forward (backward): scale 2 (2), torch.where of causal
+    scores 2 (zeros 1 and where 3), the sum with the mask 2 (0), softmax 2 (3)."""
     if _fused_softmax(run):
         return (3, 1) if backward else (2, 1)
     if run.fusion.masked_softmax and run.width == 2:

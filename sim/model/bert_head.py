@@ -43,7 +43,7 @@ def masked_transform(run: Execution, rows: int) -> tuple[Operator, ...]:
 
 
 def pooler(run: Execution) -> Operator:
-    """Return BERT's dense layer of the first token and next-sentence classifier: small kernels."""
+    """Return BERT's dense layer of the first token and its next-sentence classifier."""
     hidden = run.model.hidden
     linear = Linear(
         run=run, name="pooler", rows=run.microbatch, inputs=hidden, outputs=(hidden,), bias=True

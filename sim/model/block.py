@@ -1,6 +1,6 @@
 """Blocks: the work of an embedding, a layer or a head on one rank for one microbatch.
 
-A model is a row of blocks of kinds. A kind is a module of `sim.model.blocks` that offers
+A model is a row of blocks, each of a kind. A kind is a module of `sim.model.blocks` that offers
 `operators(run)`; recomputation, which is the same for all kinds, is added here.
 """
 
@@ -28,10 +28,11 @@ class Block:
     where a schedule splits it. `recompute` runs before `backward` or `input_gradient`.
 
     The forward pass leaves `saved` bytes, and the backward pass frees `freed`. The two differ in a
-    unit of layers that run again together. The last layer's recomputation restores the others'
-    tensors, so it frees less and they free more. `held` bytes lie between the halves of a split
-    backward pass; `transient` is the largest amount alive only while the block runs. `parameters`
-    counts the rank's parameters by group; `matrices` has the shapes of most of them.
+    unit of layers that run again together. The last layer's recomputation restores the other
+    layers' tensors, so the last layer frees less and the others free more. `held` bytes lie between
+    the halves of a split backward pass; `transient` is the largest amount alive only while the
+    block runs. `parameters` counts the rank's parameters by group; `matrices` has the shapes of
+    most of them.
     """
 
     kind: str
@@ -64,10 +65,9 @@ class Block:
 
 
 class Again(NamedTuple):
-    """A layer's part in recomputation: the layer runs again alone, as the rule says, with other
-    layers as a unit, or not at all. The layer that `begins` a unit keeps its input. `unit` has the
-    kinds of a unit's layers if this layer is its last, before whose backward pass the unit runs.
-    """
+    """A layer's part in recomputation: the layer runs again alone (as the rule says), in a unit
+    with other layers, or not at all. The layer that `begins` a unit keeps its input. The last layer
+    of a unit has the kinds of all its layers (`unit`), which run again before its backward pass."""
 
     way: Literal["alone", "in a unit", "not"] = "alone"
     begins: bool = False
@@ -84,8 +84,8 @@ def block(
     again: Again = ALONE,
     operators: Callable[[str, Execution], Sequence[Operator]] | None = None,
 ) -> Block:
-    """Return one block of a kind, or of a variant in the model's `blocks`. A layer runs again the
-    operators that the rule names. `operators` gives the operators of a kind, by default
+    """Return one block of a kind, or of a variant in the model's `blocks`. In a layer, the
+    operators that the rule names run again. `operators` gives the operators of a kind, by default
     `operators_of`. Raises `InputError` for an unknown kind."""
     make = partial(_block, operators or operators_of, run)
     plain = make(kind, rule if again.way == "alone" else NOTHING)
@@ -93,7 +93,7 @@ def block(
 
 
 def _in_a_unit(plain: Block, make: Callable[[str, Rule], Block], rule: Rule, again: Again) -> Block:
-    """Return a layer of a unit, which runs again whole before its last layer's backward pass."""
+    """Return a layer of a unit. The unit runs again before its last layer's backward pass."""
     saved = make(plain.kind, rule).saved if again.begins else 0.0
     if not again.unit:
         return replace(plain, saved=saved)
@@ -149,7 +149,7 @@ def _row(
 
 def _launched(parts: Iterable[tuple[str, Items]], graphs: tuple[str, ...]) -> Items:
     """Return the items of the operators in a row, with marks around the CUDA graphs. Neighbouring
-    scopes are one graph (Megatron-LM, transformer_layer.py, `_te_cuda_graph_capture`)."""
+    scopes form one graph (Megatron-LM, transformer_layer.py, `_te_cuda_graph_capture`)."""
     found: list[Item] = []
     for captured, members in groupby(parts, lambda part: part[0] in graphs):
         items = [item for _, each in members for item in each]
@@ -174,7 +174,7 @@ def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) 
 def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
     """Raise `InputError` where the rank of adapters exceeds the model's width (they are of low
     rank, Hu et al. 2021), and where no layer of `kinds` has a module that the user names for an
-    adapter. Where the user names none, one of the usual modules is enough."""
+    adapter. If the user names no module, one of the usual modules is enough."""
     if run.lora is None:
         return
     if run.lora.rank > run.model.hidden:
@@ -191,7 +191,7 @@ def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
 def check_graphs(
     graphs: Sequence[str], kinds: Iterable[str], run: Execution, *, where: str
 ) -> None:
-    """Raise `InputError` for a scope of CUDA graphs that no operator of these layers is in."""
+    """Raise `InputError` for a scope of CUDA graphs without any operator of these layers."""
     if not graphs:
         return
     operators = [each for kind in dict.fromkeys(kinds) for each in operators_of(kind, run)]

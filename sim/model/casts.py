@@ -38,7 +38,7 @@ def cast(
 
 
 def ordered(run: Execution, name: str, elements: float, copies: int) -> tuple[Kernel, ...]:
-    """Return the kernels that put the scales of an operand's copies into the products' order."""
+    """Return the kernels that put the scales of an operand's copies in the products' order."""
     recipe = run.recipe
     if recipe is None or not recipe.swizzle:
         return ()

@@ -20,7 +20,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "llama": _LLAMA,
     # Mixtral, DeepSeek, Qwen: Llama's layers with experts.
     "moe": _LLAMA,
-    # Nemotron: described by the file of the model alone.
+    # Nemotron: the model's file describes everything.
     "hybrid": {},
     # llm-foundry scripts/train/benchmarking: learned_pos_emb, no dropout. The parameter counts in
     # its README show biases (7b: 13 h a layer and 2 h beside its matrices).

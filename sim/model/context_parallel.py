@@ -1,7 +1,7 @@
 """Context parallelism: how the attention core of a rank reaches the rest of its sequence.
 
-- Ring (Liu et al. 2023): shares of keys and values go round beside the kernels, with one kernel for
-  each share. Backward the gradients of the shares go round, too.
+- Ring (Liu et al. 2023): shares of keys and values move from rank to rank beside the kernels, with
+  one kernel for each share. Backward the gradients of the shares move, too.
 - Gathered ring (torch, torch/distributed/tensor/experimental/_attention.py): the kernels are as in
   a ring, but keys and values are gathered once, beside the first kernel. Backward their gradients
   go all the way round in fp32 and are summed after each kernel. torch.compile waits for each call
@@ -149,7 +149,7 @@ def _step_by_step(run: Execution) -> bool:
 
 
 def _inputs(run: Execution) -> int:
-    """Columns of Q, K and V that Ulysses exchanges, together."""
+    """The number of columns of Q, K and V together that Ulysses exchanges."""
     return run.query_width + _sent_width(run)
 
 

@@ -19,9 +19,9 @@ from sim.model.kernels import BYTES, Gemm, MemoryBound, Precision
 # Winograd's F(2 x 2, 3 x 3) has 1 / 2.25 of the multiplications (Lavin and Gray 2016, section 4.1).
 WINOGRAD, DIRECT = 1.8, 0.85
 
-# Passes forward and backward, from traces of ResNet-50 on V100, A100. Batch norm reads x (backward
-# x and dy) twice, in rows of channels at about 0.92 of the rate of a copy. Torch gathers pooling's
-# gradient for each pixel (max_pool_backward_nchw).
+# Bytes moved per byte of an image, forward and backward, from traces of ResNet-50 on V100 and A100.
+# Batch norm reads x (backward x and dy) twice, in rows of channels at about 0.92 of a copy's rate.
+# Torch gathers pooling's gradient for each pixel (max_pool_backward_nchw).
 NORM, POOLING = (3.2, 5.5), (1.0, 5.0)
 
 

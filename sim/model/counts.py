@@ -37,7 +37,7 @@ def parameters(model: Model) -> int:
 
 @remembered(FOLDER)
 def active_parameters(model: Model) -> int:
-    """Return the number of parameters used for a token: its experts', and all outside of experts.
+    """Return the number of parameters that a token uses, without experts that it does not take.
 
     >>> from sim.model.reading import load
     >>> f"{active_parameters(load('mixtral-8x7b')) / 1e9:.1f}"

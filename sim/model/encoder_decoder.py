@@ -20,7 +20,7 @@ def decoded(run: Execution) -> Execution:
     if not run.model.decoder_seq:
         return run
     if run.sharding.cp > 1:
-        fault = f"cp = {run.sharding.cp}: how ranks divide attention to an encoder is not known"
+        fault = f"cp = {run.sharding.cp}: attention to an encoder that ranks divide is not modelled"
         raise InputError("plan", fault, "set cp = 1")
     return replace(run, model=replace(run.shape, seq=run.shape.decoder_seq))
 

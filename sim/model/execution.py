@@ -87,7 +87,7 @@ class Sharding:
         if model.kv_heads % self.tp and self.tp % model.kv_heads:
             raise InputError(
                 "plan",
-                f"tp = {self.tp} neither divides kv_heads = {model.kv_heads} nor is a multiple",
+                f"tp = {self.tp} neither divides kv_heads = {model.kv_heads} nor is its multiple",
                 "change tp",
             )
         if self.sequence_parallel and self.tp == 1:
@@ -101,10 +101,10 @@ class Sharding:
             )
         heads = model.heads // self.tp
         if heads % self.ulysses:
-            fault = f"{self.ulysses} ranks cannot exchange the {heads} heads of each"
+            fault = f"ulysses = {self.ulysses} does not divide the {heads} heads of a rank"
             raise InputError("plan", fault, "lower ulysses, or tp")
         if self.ring > 1 and self.balanced and model.seq % (2 * self.ring):
-            fault = f"seq = {model.seq} has no two shares for each of {self.ring} ranks"
+            fault = f"seq = {model.seq} has no two equal shares for each of {self.ring} ranks"
             raise InputError("plan", fault, "lower cp")
         model.check_context(self.cp)
 

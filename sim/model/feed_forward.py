@@ -48,9 +48,9 @@ def activation(run: Execution, elements: float) -> Operator:
 def gelu(run: Execution, elements: float) -> Operator:
     """Return a GELU, which keeps its input. It reads x and writes y forward; it reads x and dy and
     writes dx backward. Composed of single operations, 0.5 x (1 + tanh(k (x + c x^3))) is eight
-    kernels of 18 passes forward. Its backward pass has 11 kernels of 28 passes, among them three
-    for pow and two that sum x's gradients. It keeps x, tanh, 1 + tanh and x / 2 (torch's autograd;
-    transformers 4.12, activations.py, NewGELUActivation)."""
+    kernels forward, with 18 reads and writes. Its backward pass has 11 kernels with 28, among them
+    three for pow and two that sum x's gradients. It keeps x, tanh, 1 + tanh and x / 2 (torch's
+    autograd; transformers 4.12, activations.py, NewGELUActivation)."""
     size = float(elements * run.width)
     composed = run.shape.family in run.fusion.composed_gelu and not run.fusion.compiled
     passes, launches, further = ((18, 28), (8, 11), 3 * size) if composed else ((2, 3), (1, 1), 0.0)

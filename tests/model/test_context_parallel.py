@@ -178,8 +178,8 @@ def test_a_ring_hides_what_an_all_gather_shows():
 @pytest.mark.parametrize(
     ("sharding", "said"),
     [
-        ({"cp": 32, "ulysses": 32}, "cannot exchange the 16 heads"),
-        ({"cp": 4096}, "no two shares"),
+        ({"cp": 32, "ulysses": 32}, "ulysses = 32 does not divide the 16 heads"),
+        ({"cp": 4096}, "no two equal shares"),
     ],
 )
 def test_what_does_not_divide_is_refused(sharding, said):

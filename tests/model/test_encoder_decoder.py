@@ -153,7 +153,9 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], words: str) -> None:
 
 def test_context_parallelism_is_refused() -> None:
     flash = replace(T5, positions="rotary", attention="flash")
-    with pytest.raises(InputError, match="how ranks divide attention to an encoder is not known"):
+    with pytest.raises(
+        InputError, match="attention to an encoder that ranks divide is not modelled"
+    ):
         block("decoder", run(flash, cp=2))
 
 

@@ -1,4 +1,4 @@
-"""The placement of servers, and the share of the weights that each holds."""
+"""The placement of servers, and the share of the weights that each server holds."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from sim.jobs.sharing.plan import ServerBased, Sharing
 
 
 def reserved_gpus(plan: Sharing, gpus_per_node: int) -> int:
-    """How many GPUs' slots of the machine the hosts of dedicated or spare servers take."""
+    """The number of GPU slots that the hosts of dedicated or spare servers occupy."""
     if isinstance(plan, ServerBased) and plan.servers != "colocated":
         return plan.shards * gpus_per_node
     return 0
@@ -23,7 +23,7 @@ def server_shares(
         return {}, whole_nodes(used, gpus_per_node)
     if plan.servers == "colocated":
         if plan.shards > len(workers):
-            fault = f"shards = {plan.shards} colocated with {len(workers)} workers"
+            fault = f"shards = {plan.shards} exceeds the {len(workers)} workers whose hosts serve"
             raise InputError(where, fault, f"set shards to at most {len(workers)}")
         places = (i * len(workers) // plan.shards for i in range(plan.shards))  # over all nodes
         hosts = tuple(workers[place] for place in places)
@@ -40,13 +40,12 @@ def server_shares(
 
 
 def byteps_shares(workers: Sequence[Endpoint], spare: Sequence[Endpoint]) -> dict[Endpoint, float]:
-    """The share that each host sums so that all NICs carry equal bytes (Jiang et al. 2020).
-
-    With n workers and k <= n spare hosts: 2(n-1)/c for a spare host, (n-k)/c for a worker's host,
-    c = n^2 + kn - 2k.
+    """The share of the gradients that each host sums so that all NICs carry equal bytes (Jiang et
+    al. 2020). With n workers, k <= n spare hosts and c = n^2 + kn - 2k, a spare host sums 2(n-1)/c
+    and a worker's host sums (n-k)/c.
 
     >>> a, b, c = (Endpoint((i,)) for i in range(3))
-    >>> list(byteps_shares([a, b], [c]).values())  # half of it on the spare host
+    >>> list(byteps_shares([a, b], [c]).values())  # the spare host sums half
     [0.25, 0.25, 0.5]
     """
     n, k = len(workers), min(len(spare), len(workers))
@@ -60,8 +59,8 @@ def byteps_shares(workers: Sequence[Endpoint], spare: Sequence[Endpoint]) -> dic
 def guest_regions(
     plan: Sharing, workers: Sequence[Endpoint], servers: Iterable[Endpoint], gpus_per_node: int
 ) -> dict[int, int]:
-    """The region of each node that only serves. These nodes are spread over the workers' regions:
-    from a region of their own, all updates would pass a single link."""
+    """The region of each node that has servers but no workers. These nodes are spread over the
+    workers' regions: in a region of their own, all their traffic would pass a single link."""
     if plan.regions is None:
         return {}
     nodes = [host.first // gpus_per_node for host in servers if host not in workers]

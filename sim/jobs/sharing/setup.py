@@ -26,9 +26,9 @@ class SharingSetup(WithoutProgram):
 
     `servers` holds each host's share of the weights, `workloads` each worker's step; `keep_spans`
     is the number of spans kept for pictures. `model` and `stack` are the names in the scenario,
-    `change` its changed values, and `software` is the stack's own name. `tokens` are the tokens of
-    a sample, `parameters` is the number of the model's parameters. `work` is the kind of training
-    (`sim.uncertainty.evidence`), and `notes` are the model's notes.
+    `change` has its changed values, and `software` is the stack's own name. `tokens` are the tokens
+    of a sample, `parameters` is the number of the model's parameters. `work` is the kind of
+    training (`sim.uncertainty.evidence`), and `notes` are the model's notes.
     """
 
     kind: ClassVar[str] = "sim.jobs.sharing.kind"
@@ -52,12 +52,12 @@ class SharingSetup(WithoutProgram):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """No columns of a sweep's row beyond the scenario's columns."""
+        """No columns: the row of a sweep has only the scenario's own columns."""
         return {}
 
     @property
     def campaign(self) -> Campaign:
-        """The kind of the workers' steps, which selects measured steps like them."""
+        """The kind of the workers' steps; it selects similar steps that were measured."""
         topology = self.machine.topology
         return Campaign(
             stack=self.software,
@@ -70,12 +70,12 @@ class SharingSetup(WithoutProgram):
 
     @property
     def batch(self) -> float:
-        """Samples of the gradients that one step of the weights averages."""
+        """The number of samples whose gradients are averaged for one step of the weights."""
         return self.plan.averaged(len(self.workers)) * self.workloads[0].batch
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing is slow, changes or fails."""
+        """Whether nothing is slow, nothing changes and nothing fails."""
         plan = self.plan
         constant = not (plan.straggler or plan.fault or plan.change) and plan.copies == 1
         equal = all(group.slowdown == 1.0 for group in plan.group)
@@ -91,7 +91,7 @@ class SharingSetup(WithoutProgram):
 
     @property
     def healthy(self) -> "SharingSetup":
-        """This setup with nothing slow, nothing computed twice and no task, for its times alone."""
+        """This setup without slowdowns, repeated computation and task; for its times only."""
         group = tuple(replace(group, slowdown=1.0) for group in self.plan.group)
         plan = replace(self.plan, straggler=(), fault=(), change=(), group=group, copies=1)
         machine = self.machine.healthy

@@ -1,4 +1,4 @@
-"""How slow workers and links are by a law: factors drawn beforehand from named generators."""
+"""Slowdown factors of workers and links, which are drawn from laws before the run."""
 
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
@@ -11,11 +11,11 @@ from sim.hardware.cluster.topology import Topology
 from sim.jobs.sharing.tables import StragglerCause
 from sim.variability.laws import Floats, generator
 
-_BLOCK = 4096  # draws of steps or intervals; a longer run uses the same draws again
+_BLOCK = 4096  # steps or intervals that have draws; a longer run repeats the draws
 
 
 class SlowLinks:
-    """The links of one cause and their factors [intervals, links], equal in both directions.
+    """The links that one cause slows, and their factors [intervals, links] for both directions.
 
     No link is ever faster than its own rate: a factor below 1 counts as 1.
 
@@ -68,11 +68,11 @@ def _vary(slow: Sequence[SlowLinks], cluster: LiveCluster) -> Process:
 
 
 class WorkerSlowdowns:
-    """The factors of all steps, for each rank that is ever slow, and every rank's `mean` factor. A
-    worker is as slow as the slowest of its GPUs, which have `constant` factors.
+    """The slowdown factors of all steps of each rank that is ever slow. `mean` has every rank's
+    mean factor, `constant` the constant factors of GPUs. A worker is as slow as its slowest GPU.
 
     A rank's draws depend on the seed, the cause and the rank alone, so neither another cause nor
-    the order of events changes them. A step is computed `redundancy` times; the first answer
+    the order of events changes them. A step is computed `redundancy` times; the fastest computation
     counts.
     """
 

@@ -55,15 +55,16 @@ class StragglerCause:
 
     def __post_init__(self) -> None:
         if self.links and (self.ranks is not None or self.nodes is not None):
-            raise ValueError("slow links and slow ranks or nodes need a table each; write two")
+            raise ValueError("a table cannot slow both links and ranks or nodes; write two tables")
         if not self.links:
             refuse(self, "have no effect on steps; name links", "interval")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A worker (`rank`) or a `server` fails at `at`. It is back a time `after` later, or never. A
-    worker loses its step; a server without replicas loses all updates since its checkpoint."""
+    """A worker (`rank`) or a `server` fails at `at`. It is back `after` seconds later; without
+    `after` it never returns. A worker loses its step; a server without replicas loses all updates
+    since its last checkpoint."""
 
     rank: Natural | None = None
     server: Natural | None = None
@@ -77,13 +78,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """The cost of a failure beside the time away.
+    """The cost of a failure besides the time of absence.
 
-    `detection` passes until other workers know of it: 3 missed keep-alives of 5 s (torch,
-    elastic/rendezvous/dynamic_rendezvous.py, `keep_alive_interval`, `keep_alive_max_attempt`).
-    `restart` passes until a group has formed again: 30 s in which ranks may still join (same file,
-    `last_call` of RendezvousTimeout). Each server keeps `replicas` of its shard on the next servers
-    (Li et al. 2014), or goes back to its last checkpoint, made every `checkpoint` updates.
+    Other workers know of the failure `detection` later: after 3 missed keep-alives of 5 s (torch,
+    elastic/rendezvous/dynamic_rendezvous.py, `keep_alive_interval`, `keep_alive_max_attempt`). A
+    group has formed again `restart` later: for 30 s ranks may still join (same file, `last_call` of
+    RendezvousTimeout). Each server keeps `replicas` copies of its shard on the next servers (Li et
+    al. 2014). Without copies it goes back to its last checkpoint; it makes a checkpoint every
+    `checkpoint` updates.
     """
 
     detection: Seconds = 15.0
@@ -108,17 +110,17 @@ class Learning:
     command line or in Python.
 
     `unlike` makes the workers' data differ: a sample comes from the worker's own part with this
-    chance. On a quadratic, `unlike` is how far the workers' optima lie apart. Its gradients are
-    linear, so the mean of all workers learns alike on every graph. The (inner) optimizer has the
-    rule `optimizer` and the rate `rate`. With `scaling`, `rate` is the rate for a single gradient.
-    An average of n gradients (`Sharing.averaged`) has n times this rate with "linear" (Goyal et al.
-    2017; for SGD and LARS), and sqrt(n) times with "sqrt" (Krizhevsky 2014; You et al. 2020, with
-    LAMB). In the first `warmup` steps the rate climbs from `rate`, or from 0 without scaling. Then
-    it follows the `schedule`: "cosine" falls over a `span` of steps, "step" falls to a tenth after
-    each span. `beta` is the momentum; `trust` and `weight_decay` mean the same as in `Optimizer`.
-    An update of shared weights that is s updates late is multiplied by (1 + s)^-`decay`. `decay` is
-    1 in Zhang et al. 2016 (arXiv 1511.05950), 0.5 in FedBuff (Nguyen et al. 2022; FLSim's
-    PolynomialStalenessWeight).
+    probability. On a quadratic, `unlike` is how far the workers' optima lie apart. Its gradients
+    are linear, so the mean of all workers learns alike on every graph. The (inner) optimizer has
+    the rule `optimizer` and the rate `rate`. With `scaling`, `rate` is the rate for a single
+    gradient. An average of n gradients (`Sharing.averaged`) has n times this rate with "linear"
+    (Goyal et al. 2017; for SGD and LARS), and sqrt(n) times with "sqrt" (Krizhevsky 2014; You et
+    al. 2020, with LAMB). In the first `warmup` steps the rate climbs from `rate`, or from 0 without
+    scaling. Then it follows the `schedule`: "cosine" lets it fall over `span` steps, "step" divides
+    it by ten after each `span` of steps. `beta` is the momentum; `trust` and `weight_decay` mean
+    the same as in `Optimizer`. An update of shared weights that is s updates late is multiplied by
+    (1 + s)^-`decay`. `decay` is 1 in Zhang et al. 2016 (arXiv 1511.05950), 0.5 in FedBuff (Nguyen
+    et al. 2022; FLSim's PolynomialStalenessWeight).
     """
 
     task: str = "perceptron"
@@ -148,10 +150,10 @@ class Learning:
             refuse(self, why, "noise", "condition")
         most = _FARTHEST if self.task == "quadratic" else 1.0
         if self.unlike > most:
-            raise ValueError(f"unlike = {self.unlike:g} of this task; set it to at most {most:g}")
+            raise ValueError(f"unlike = {self.unlike:g} exceeds the limit of this task, {most:g}")
         spans = self.schedule in ("step", "cosine")
         if spans and self.span is None:
-            raise ValueError(f"schedule = {self.schedule!r} needs span: the steps of its fall")
+            raise ValueError(f"schedule = {self.schedule!r} needs span, a number of steps")
         if not spans:
             refuse(self, 'have no effect on this schedule; set schedule = "cosine"', "span")
         if self.schedule == "inverse-root" and not self.warmup:

@@ -12,9 +12,10 @@ from sim.engine.events import then
 from sim.engine.live_cluster import LiveCluster
 from sim.jobs.sharing.learning.task import LearningTask, Vector, accuracy
 
-_POINTS = 200  # the fewest points of a long run's loss curve, which has less than twice as many
-# Up to so many weights, a task keeps each point's weights and computes the losses together, later
-# (400 points of 8 B for each weight). Larger tasks compute each loss at once.
+_POINTS = 200  # a long run's loss curve has at least as many points, and fewer than twice as many
+# With at most this number of weights, the weights of each point are kept and the losses are
+# computed at the end (400 points of 8 B for each weight). With more weights, each loss is computed
+# at once.
 _LARGE = 100_000
 
 
@@ -57,7 +58,7 @@ def setback(curve: Sequence[CurvePoint]) -> float:
 
 
 class UpdateRecord:
-    """Counts updates until there are `budget` samples, and takes the loss on the way.
+    """Counts updates until there are `budget` samples, and records the loss on the way.
 
     Longer runs space their points wider: when the curve is full, every second point is dropped,
     mostly before its loss is computed.
@@ -84,9 +85,9 @@ class UpdateRecord:
         settled: bool = False,
     ) -> None:
         """Count an update of the weights that is `staleness` updates late; a tuple has the lateness
-        of several merged updates. If the curve takes this point, `weights()` is called:
-        at once, or with `settled` after all other events of this moment. A worker that counts an
-        update for several workers needs this, as the others apply the update later."""
+        of several merged updates. If the curve takes this point, `weights()` is called at once, or
+        with `settled` after all other events of this moment. A worker that counts an update for
+        several workers needs `settled`, because the others apply the update later."""
         self.updates += 1
         self.samples += samples
         self.staleness.update((staleness,) if isinstance(staleness, int) else staleness)
@@ -103,7 +104,7 @@ class UpdateRecord:
 
     @property
     def curve(self) -> list[CurvePoint]:
-        """The points of the loss curve, whose losses are computed now."""
+        """The points of the loss curve; losses that are still missing are computed now."""
         points = [point if isinstance(point, CurvePoint) else point() for point in self._points]
         self._points = [*points]
         return points

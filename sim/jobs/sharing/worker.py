@@ -39,9 +39,9 @@ Activity = TypeVar("Activity", bound=Callable[..., Process])
 
 
 def activity(method: Activity) -> Activity:
-    """Marks a method of a worker, or a function whose argument after `self` or first is the worker,
-    as a part of the worker's process. Raises `InputError` in the next such call if `yield from` was
-    forgotten, so that the part has not begun."""
+    """Mark a function as a part of a worker's process. The worker is its first argument, or the
+    second after another `self`. A part that is called without `yield from` never begins; then the
+    next call of a part raises `InputError`."""
 
     @wraps(method)
     def called(*args: Any, **kwargs: Any) -> Process:
@@ -59,10 +59,11 @@ def activity(method: Activity) -> Activity:
 class Worker:
     """A worker's state, and methods that are parts of its process, used by `yield from`.
 
-    Every second is booked, under `compute`, `optimizer`, `compression`, communication of any kind,
+    Every second is booked under a cause: `compute`, `optimizer`, `compression`, any communication,
     `server`, `waiting` or `down`. Only clients of federated rounds are idle between rounds.
     `slowdown` says how many times as long as usual a step takes; its mean is `mean_slowdown`.
-    `absences` are failures from which the worker comes back: when it fails, and for how long.
+    `absences` are failures from which the worker comes back: when each begins and how long it lasts
+    (s).
     """
 
     def __init__(
@@ -95,13 +96,13 @@ class Worker:
         self.error: Vector = np.zeros_like(self.weights)
         self.push_weight = 1.0
         gpus = len(endpoint.gpus) if workload.in_pieces else 1
-        self.elements = workload.parameters / gpus  # each of its GPUs encodes so many
+        self.elements = workload.parameters / gpus  # the number that each of its GPUs encodes
         self.message = self.message_of(workload.whole)  # bytes of an update on the wire
         self.version = 0
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
         self._activity: tuple[Cause, float, Event] | None = None  # cause, begin (s), end
-        self.part: Process | None = None  # the part of its process called last
+        self.part: Process | None = None  # the part of its process that was called last
         self.ended = 0.0
         self.lost = False
 
@@ -169,21 +170,21 @@ class Worker:
 
     @activity
     def encode_part(self, share: float) -> Process:
-        """Spend the time of compressing a share of an update, without arithmetic: the longer of
-        moving its bytes and launching its kernels."""
+        """Spend the time of compressing a share of an update, without arithmetic: the time to move
+        its bytes or the time to launch its kernels, whichever is longer."""
         moved = self.compression.encode_bytes(share * self.elements)
         launched = self.compression.kernels * self.workload.launch
         yield from self._busy(max(moved / self.memory_bandwidth, launched), "encode", COMPRESSION)
 
     @activity
     def decode(self, messages: int = 1, share: float = 1.0) -> Process:
-        """Spend the time of decoding `messages` compressed updates, or this share of each."""
+        """Spend the time of decoding `messages` compressed updates, or a `share` of each."""
         moved = self.compression.decode_bytes(share * self.elements, messages)
         yield from self._busy(moved / self.memory_bandwidth, "decode", COMPRESSION)
 
     def compressed(self, vector: Vector, step: int, elements: slice = EVERYTHING) -> Vector:
-        """Elements of a vector as the receiver reads them; the compression error waits for the next
-        message about these elements."""
+        """Elements of a vector as the receiver reads them; the compression error is added to the
+        next message of these elements."""
         seed, error = (self.seed, step), self.error[elements]
         of = self._shapes if elements == EVERYTHING else ()
         sent, self.error[elements] = self.compression.encode(vector, error, seed, of)
@@ -237,7 +238,7 @@ class Worker:
     # The account of its time.
 
     def _execute(self, step: int, seconds: float, backward: float) -> Process:
-        """Run passes of `seconds`; the backward pass has the share `backward` of these seconds."""
+        """Run passes of `seconds`; the share `backward` of them is the backward pass."""
         cluster = self.cluster
         if seconds > 0.0:
             yield from self._book(COMPUTE, cluster.sleep(seconds))
@@ -257,7 +258,7 @@ class Worker:
                 )
 
     def _survive(self, seconds: float) -> Process:
-        """Wait until no failure interrupts passes of `seconds` any more, then return these seconds.
+        """Wait until the worker can run passes of `seconds` without a failure; return `seconds`.
         Work done before a failure is lost; its time counts as down."""
         while True:
             now = self.cluster.now

@@ -1,4 +1,4 @@
-"""How many workers to use: time and cost to a target by their number, and where to stop."""
+"""How many workers to use: time and cost of reaching a target with each number of workers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -32,7 +32,7 @@ from sim.results.formatting import several
 from sim.scenario.scenario import Scenario
 from sim.scenario.settings import Settings, settings_of
 
-_MOST = 10_000  # steps of a worker on the way to a target
+_MOST = 10_000  # the most steps that each worker trains to reach a target
 # The least gain for which workers are worth adding. Without a network, doubling the workers gains
 # this much when their batch reaches B_crit.
 _WORTH = 0.5
@@ -45,7 +45,7 @@ class WorkerCount:
     rent of the workers' GPUs, if the topology has a price. `gain` is the relative speedup over the
     row before, divided by the relative growth in workers: (T_before / T - 1) / (n / n_before - 1),
     for times T and numbers of workers n. The first row has gain 1. `fits` says whether all workers
-    and servers have the memory."""
+    and servers have enough memory."""
 
     workers: int
     gpus: int
@@ -86,7 +86,7 @@ class WorkerCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCounts(Answer):
-    """Rows by their number of workers; `stop` is the row beyond which more workers help little.
+    """A row for each number of workers; `stop` is the row beyond which more workers help little.
 
     Samples to the target follow the given curve `efficiency`. If the task was `trained`, the
     samples come from its runs, and the curve is an estimate."""
@@ -123,7 +123,7 @@ class WorkerCounts(Answer):
 
     @property
     def sentence(self) -> str:
-        """The number beyond which more workers stop helping, with its cost and the cost of the last
+        """The number beyond which more workers help little, with its cost and the cost of the last
         row."""
         curve, stop, end = self.efficiency, self.stop, self.rows[-1]
         at = f"B_crit = {curve.critical_batch:,.0f} samples"
@@ -139,7 +139,7 @@ class WorkerCounts(Answer):
 
     @property
     def fits(self) -> bool:
-        """Whether any number of workers has the memory."""
+        """Whether any number of workers has enough memory."""
         return any(row.fits for row in self.rows)
 
     @property
@@ -213,7 +213,7 @@ def worker_counts(
     if list(counts) != sorted(set(counts)) or not counts or counts[0] < 1:
         remedy = "give each number once, in order, e.g. 1,2,4,8"
         raise InputError(
-            "--counts", f"{','.join(map(str, counts))} are no numbers of workers", remedy
+            "--counts", f"{','.join(map(str, counts))} is no rising list of worker numbers", remedy
         )
     curve = efficiency or scenario.sharing.efficiency
     trained = curve is None
@@ -266,12 +266,12 @@ def _trained(
     job: SharingScenario, setup: SharingSetup, task: Task | None
 ) -> tuple[float, CurvePoint]:
     """Samples a second, and the point at which the task reaches its target. The run is repeated
-    with twice the steps until its end is at the target."""
+    with twice the steps until the loss stays at the target."""
     while True:
         plan = job.sharing
         assert plan.learning is not None  # `_of_task` has checked it
         assert plan.learning.target is not None
-        with np.errstate(over="ignore", invalid="ignore"):  # a diverged loss never reaches it
+        with np.errstate(over="ignore", invalid="ignore"):  # of a loss that diverges
             pool = run(setup)
             curve = pool.record.curve
         there = held(curve, plan.learning.target)
@@ -306,7 +306,7 @@ def _of_task(scenario: SharingScenario, task: Task | None) -> Efficiency:
     plan, learning = scenario.sharing, scenario.sharing.learning
     if learning is None or learning.target is None or (task is None and learning.task == "none"):
         fault, remedy = (
-            "no task with a target",
+            "has no task with a target",
             "set sharing.learning.target, or give the curve: [sharing.efficiency]",
         )
         raise InputError(scenario.name, fault, remedy)

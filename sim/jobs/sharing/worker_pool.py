@@ -26,8 +26,8 @@ from sim.jobs.sharing.update_record import UpdateRecord
 from sim.jobs.sharing.worker import Worker, WorkerLost
 
 _LOOK = 10_000  # events between two checks of whether a run is endless
-# A run is endless if it computes so many times its samples, or a round's, without an update; with
-# shared weights, which may wait for many updates before they step, so many times 10.
+# A run is endless if it computes this many times its samples, or the samples of a round, without an
+# update. Shared weights may wait for many gradients before a step: their limit is 10 times as high.
 _PATIENCE = 10
 
 
@@ -75,7 +75,7 @@ class WorkerPool:
     """The workers, the cluster they run on, and their shared state.
 
     The workers train until the `record` has its budget of samples, or until the time limit `until`.
-    No worker has a fixed share of the work, so none is done before the others. `seed` draws the
+    No worker has a fixed share of the work, so none is done before the others. `seed` seeds the
     method's own choices (partners, participants), independently of data and stragglers. `shared`
     are the weights that all workers update, on `servers` or in a host's memory.
     """
@@ -90,7 +90,7 @@ class WorkerPool:
     servers: Server | None = None
     mailboxes: Mailboxes | None = None
     version: int = 0
-    round_steps: int = 1  # of a worker before its first update
+    round_steps: int = 1  # steps of a worker before its first update
     recovery: Recovery = field(default_factory=Recovery)
     _on_loss: list[tuple[Callable[[int], None], float]] = field(default_factory=list)
     _groups: list[frozenset[int]] = field(default_factory=list)  # the members of every barrier
@@ -147,7 +147,7 @@ class WorkerPool:
             ) from error
 
     def _refuse_endless(self, taken: float) -> None:
-        """Raise `InputError` where workers compute without end and no update is recorded."""
+        """Raise `InputError` if workers compute without end and record no update."""
         if self.until is not None or self.record.updates:
             return
         steps = sum(worker.steps for worker in self.workers)

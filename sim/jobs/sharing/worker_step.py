@@ -46,8 +46,8 @@ def worker_step(
     """The step of one GPU with `batch` samples: the job of a single rank, block by block.
 
     `collective_time` gives the seconds of a collective inside the passes (synchronised batch norm).
-    The wait for the slowest worker before such a collective is not counted: it makes the wait for
-    gradients shorter by as much.
+    The wait for the slowest worker before such a collective is not counted, because it shortens the
+    wait for gradients by as much.
 
     >>> from sim.hardware import device, stack
     >>> from sim.model.reading import load
@@ -110,8 +110,8 @@ def _layers(seconds: Sequence[float], blocks: Sequence[Block]) -> Iterator[Timed
 def _played(
     parts: Iterable[Items], opening: float, collective_time: Callable[[Collective], float]
 ) -> Iterator[float]:
-    """Yield for each part the device's seconds between the end of the part before it and its own
-    end (`sim.program.durations`)."""
+    """Yield the device's seconds of each part, from the end of the part before it to its own end
+    (`sim.program.durations`)."""
     device, host = 0.0, opening
     for items in parts:
         before = device

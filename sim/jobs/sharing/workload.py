@@ -59,7 +59,7 @@ class Workload:
 
     @classmethod
     def plain(cls, seconds: float, parameters: float, **options: float) -> "Workload":
-        """A single layer that takes `seconds`, a third of them forward."""
+        """A single layer that takes `seconds`, a third of them in the forward pass."""
         layer = TimedLayer(forward=seconds / 3, backward=seconds * 2 / 3, parameters=parameters)
         return cls(layers=(layer,), **options)  # type: ignore[arg-type]
 

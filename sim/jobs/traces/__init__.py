@@ -1,1 +1,1 @@
-"""Traces of real steps, read, played again, and played with something changed."""
+"""What did a real step wait for, and how would changes affect it? Traces are played again."""

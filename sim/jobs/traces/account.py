@@ -54,7 +54,7 @@ def _length(spans: Spans) -> float:
 
 
 def _computed(record: Record, track: Track, cause: Cause) -> Spans:
-    """Spans of a cause: a kernel runs at the end of its step, and lags at the beginning."""
+    """Spans of a cause. A step begins with the lag of its kernel and ends with the kernel."""
     if track.stream == HOST_STREAM:
         return []
     rows = zip(track.parts.tolist(), track.end.tolist(), strict=True)
@@ -71,7 +71,7 @@ def _flights(track: Track) -> Spans:
 
 
 def _late(track: Track) -> Spans:
-    """Spans from when the rank reached a collective to when the last rank of the group did."""
+    """Spans from the rank's arrival at a collective to the arrival of the group's last rank."""
     if not track.transfers.shape[1]:
         return []
     met = track.transfers[:, 0] >= 0
@@ -79,7 +79,7 @@ def _late(track: Track) -> Spans:
 
 
 def _launches(record: Record, tracks: Sequence[Track], role: int) -> Spans:
-    """For each kernel, when it was launched and when its step ended."""
+    """The moment of each kernel's launch, and the moment at which its step ended."""
     program = next(
         role_program for role_program in record.program().roles if role_program.role.index == role
     )

@@ -1,8 +1,8 @@
 """How does a Chakra execution trace become a rank?
 
 A node waits for the nodes that it names. Computations of a device run in a row, and so do the
-collectives of a group and the messages of a pair. A trace has the times of computations, but of
-communications usually only the sizes: a network has to be named for them.
+collectives of a group and the messages of a pair. A trace has the times of computations, but
+usually only the sizes of communications: a user must name a network for them.
 """
 
 import re
@@ -50,15 +50,15 @@ def _number(path: Path) -> int:
     """The rank in a file's name, "rank.12.et"."""
     found = re.search(r"\.(\d+)\.et$", path.name)
     if found is None:
-        raise InputError(str(path), "has no rank in its name", "call it NAME.RANK.et")
+        raise InputError(str(path), "has no rank in its name", "rename it to NAME.RANK.et")
     return int(found[1])
 
 
 def _ordered(nodes: Sequence[Node], path: Path) -> list[Node]:
-    """Sort nodes, each after all nodes that it waits for; an order that does this is kept."""
+    """Sort nodes so that each follows all nodes that it waits for; keep such an order."""
     by_number = {node.number: node for node in nodes}
     if len(by_number) < len(nodes):
-        raise InputError(str(path), "has two operations of the same number", "write it again")
+        raise InputError(str(path), "has two operations of the same number", "rewrite the trace")
     seen: set[int] = set()
     for node in nodes:
         if any(number in by_number and number not in seen for number in node.after):
@@ -71,7 +71,7 @@ def _ordered(nodes: Sequence[Node], path: Path) -> list[Node]:
         return [by_number[number] for number in TopologicalSorter(graph).static_order()]
     except CycleError:
         raise InputError(
-            str(path), "has operations that wait in a circle", "write it again"
+            str(path), "has operations that wait in a circle", "rewrite the trace"
         ) from None
 
 
@@ -107,7 +107,7 @@ class _Reader:
         kind = _KINDS.get(self._of(node, "comm_type"))
         if kind is None:
             fault = f"{node.name} is a collective of an unknown kind"
-            raise InputError(str(self.path), fault, f"known are {', '.join(COLLECTIVES)}")
+            raise InputError(str(self.path), fault, f"the known kinds are {', '.join(COLLECTIVES)}")
         group = str(node.attributes.get("pg_name", ""))
         if group and group not in self.groups:
             fault = f"{node.name} runs in group {group!r}, whose members are not known"
@@ -134,5 +134,5 @@ class _Reader:
     def _of(self, node: Node, name: str) -> int:
         value = node.attributes.get(name)
         if not isinstance(value, int) or value < 0:
-            raise InputError(str(self.path), f"{node.name} has no {name}", "write it again")
+            raise InputError(str(self.path), f"{node.name} has no {name}", "rewrite the trace")
         return value

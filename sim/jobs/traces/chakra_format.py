@@ -1,10 +1,10 @@
 """How is a Chakra execution trace (Sridharan et al. 2023) written? ASTRA-sim plays one per rank.
 
-A file holds a `GlobalMetadata` and then `Node`s, each after its length as a varint
+A file holds a `GlobalMetadata` and then `Node`s. The length of each, a varint, comes before it
 (mlcommons/chakra, schema/protobuf/et_def.proto; src/third_party/utils/protolib.py). The size of a
-collective is the bytes that each rank puts in: an all-gather ends with `data_size * nodes_in_ring`
-(astra-sim, system/astraccl/native_collectives/collective_algorithm/Ring.cc). The members of process
-groups lie beside the traces, as `--comm-group-configuration` reads them.
+collective is the bytes that each rank contributes: an all-gather ends with `data_size *
+nodes_in_ring` (astra-sim, system/astraccl/native_collectives/collective_algorithm/Ring.cc). The
+members of process groups lie beside the traces, as `--comm-group-configuration` reads them.
 """
 
 import json
@@ -33,7 +33,7 @@ COLLECTIVES = {
     "reduce_scatter": 7,
 }
 _VERSION = "0.0.4"
-BESIDE = "kernels_beside"  # s of kernels beside a collective; only `sim` reads this attribute
+BESIDE = "kernels_beside"  # seconds of kernels beside a collective; only `sim` reads this attribute
 _VALUES = ("int64_val", "int32_val", "uint64_val", "uint32_val", "bool_val", "string_val",
            "double_val", "float_val")  # fmt: skip
 
@@ -94,7 +94,7 @@ def write_groups(path: Path, groups: Mapping[int, Iterable[int]]) -> None:
 
 
 def read_groups(path: Path) -> dict[str, list[int]]:
-    """Members of process groups by name. Raises `InputError` for another content."""
+    """Members of process groups by name. Raises `InputError` for any other content."""
     try:
         known = json.loads(reads.text(path))
     except (ValueError, RecursionError):
@@ -145,7 +145,7 @@ def _node(message: Any) -> Node:
 
 
 def _value(attribute: Any) -> Any:
-    """The value of an attribute; None for a kind of value that is not read."""
+    """The value of an attribute; None if `sim` does not read values of its kind."""
     known = attribute.WhichOneof("value")
     return getattr(attribute, known) if known in _VALUES else None
 

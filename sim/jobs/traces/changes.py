@@ -1,4 +1,4 @@
-"""Changes of a trace: kernels or the host faster, another device, network or overlap."""
+"""Changes to a trace: faster kernels, a faster host, another device, network or overlap."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
@@ -134,7 +134,8 @@ class Changes:
         return [self._rank(rank) for rank in self.carried(moved)]
 
     def carried(self, ranks: Sequence[RankTrace]) -> list[RankTrace]:
-        """The ranks with collectives as the machine's network carries them, if there is one."""
+        """The ranks with collectives as the machine's network carries them, if a machine is
+        given."""
         return [rank if self.machine is None else _elsewhere(rank, self.machine) for rank in ranks]
 
     def _rank(self, rank: RankTrace) -> RankTrace:
@@ -168,7 +169,7 @@ def _carried(kernel: Kernel, network: Network) -> Kernel:
         return kernel
     if lacks := call.lacks if call.bytes else "size":
         fault = f"{kernel.name.split('(')[0]} has no {lacks} in the trace"
-        remedy = "record it with record_shapes=True, and torch 2.1 or later"
+        remedy = "record the trace with record_shapes=True and torch 2.1 or later"
         raise InputError("--topology", fault, remedy)
     carried = network.carried(call)
     return replace(kernel, seconds=network.seconds(carried), tail=0.0, collective=carried)

@@ -3,7 +3,7 @@
 Since torch 2.1, a kernel's event describes its collective. In older traces, operators around the
 launch do: `nccl:all_reduce` names the collective. With `record_shapes=True`, this operator and
 `record_param_comms` (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp) have the shapes of the
-collective's tensors. If the operator names a group, that is the group. Otherwise it is all ranks,
+collective's tensors. The operator may name the group. If it names none, the group is all ranks,
 unless the job is known to have several groups.
 """
 
@@ -19,7 +19,7 @@ from sim.jobs.recorded.kernels import call_of
 
 Event = Mapping[str, Any]
 
-CALLS = ("cuda_runtime", "cuda_driver")  # categories of the host's calls of the device
+CALLS = ("cuda_runtime", "cuda_driver")  # categories of events in which the host calls the device
 
 _AROUND = ("nccl:", "record_param_comms", "c10d::")
 _NESTED = 8  # the most operators of collectives inside one another
@@ -27,7 +27,7 @@ _KNOWN = (
     *("Collective name", "In msg nelems", "Out msg nelems", "dtype"),
     *("Group size", "Process Group Name", "Process Group Ranks"),
 )
-_TYPES = {  # names in torch and NCCL, by the name in `sim` and the bytes
+_TYPES = {  # (name in `sim`, bytes of an element): names in torch and NCCL
     ("fp32", 4): ("float",),
     ("bf16", 2): ("bfloat16", "c10::bfloat16"),
     ("fp16", 2): ("half", "c10::half"),
@@ -95,8 +95,8 @@ class _Operators:
 
 
 def _told(around: Sequence[Event], job: Mapping[str, Any]) -> dict[str, Any]:
-    """The description of a collective by operators: its name, its elements and their type, its
-    group; empty where one of these facts is missing."""
+    """The description of a collective by operators: its name, its elements, their type and its
+    group; empty if one of these facts is missing."""
     args = [event.get("args") or {} for event in around]
     known = {key: given[key] for given in args for key in _KNOWN if key in given}
     if "Collective name" in known:

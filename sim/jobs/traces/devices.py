@@ -7,16 +7,16 @@ recordings, too):
     seconds on the target = measured seconds x model(shape, target) / model(shape, source)
 
 Kernels of elementwise work, reductions and copies within the device are bound by memory. Such a
-kernel takes `floor` to begin and to end. In the remaining seconds it moves bytes, at the bandwidth
-that the device achieves. All kernels of an operator are treated alike:
+kernel takes `floor` seconds to begin and to end. In the remaining seconds it moves bytes, at the
+bandwidth that the device achieves:
 
     floor(target) + (measured seconds - floor(source)) x B/s (source) / B/s (target)
 
-Each device runs at the clock that its power limit allows. For this, products are assumed to take as
-large a share of the time as in the trace. A product or attention without a shape changes like
-kernels of the same name in the same traces, else like a large kernel of its class. Copies to and
-from the host, collectives, and kernels whose names say nothing keep their seconds. Seconds of the
-host change with the processors with which the devices are sold.
+Each device runs at the clock that its power limit allows if products and attention take as large a
+share of the time as in the trace. A product or attention without a shape changes like kernels of
+the same name in the same traces, else like a large kernel of its class. Copies to and from the
+host, collectives, and kernels whose names say nothing keep their seconds. Seconds of the host
+change with the processors with which the devices are sold.
 """
 
 import re
@@ -42,8 +42,9 @@ COLLECTIVES, COPIES, UNKNOWN = "collectives", "copies to or from the host", "unk
 UNMOVED = (COLLECTIVES, COPIES, UNKNOWN)
 MEMORY, NETWORK = "by memory bandwidth", "collectives by the network"
 
-# Names of CUTLASS, cuBLAS, cuDNN, Tensile (Cijk), MIOpen, FlashAttention, AOTriton, Triton by
-# inductor (tem: a template of a product), torch, CUB and their ports to ROCm; the first fit counts.
+# Names by CUTLASS, cuBLAS, cuDNN, Tensile (Cijk), MIOpen, FlashAttention, AOTriton, Triton by
+# inductor (tem: a template of a product), torch, CUB and their ports to ROCm. The first match
+# counts.
 _CLASSES = {
     "copies": re.compile(r"Memcpy (HtoD|DtoH)"),
     "attention": re.compile(r"flash|fmha|attn_[fb]wd|attention", re.I),
@@ -90,7 +91,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """From one device to another: the device's seconds of a step by rule, the longest first.
+    """A move to another device: the device's seconds of a step by rule, the longest first.
 
     A rule moves the share `moved` of the seconds. `unknown` has the names of kernels that no rule
     knows. The host takes `host` times as long; None where the devices' files say nothing of hosts.
@@ -130,8 +131,8 @@ class Devices:
         leads: Sequence[int],
         steps: int,
     ) -> Move:
-        """The rules for the kernels of `steps` steps, after the first kernels that `leads` counts.
-        `carried` are the ranks with collectives as another network carries them."""
+        """The rules for the kernels of `steps` steps. Of each rank the first `leads` kernels are
+        left out. `carried` are the ranks with collectives as another network carries them."""
         named, found = self._named(ranks), defaultdict[str, list[tuple[float, float]]](list)
         unknown: defaultdict[str, float] = defaultdict(float)
         for rank, other, lead in zip(ranks, carried, leads, strict=True):
@@ -258,7 +259,7 @@ def _multiplying(ranks: Sequence[RankTrace]) -> float:
 
 
 def _clocked(device: Device, multiplying: float) -> Device:
-    """The device, at its full clock if `multiplying` for this share of the time allows that."""
+    """The device; at its full clock if its power allows products for this share of the time."""
     draw = device.draw
     if draw is None or WARM * draw.static + multiplying * draw.products > device.power:
         return device

@@ -1,12 +1,12 @@
-"""What does a trace of PyTorch's profiler (Kineto) say of kernels and collectives?
+"""What does a trace of PyTorch's profiler (Kineto) say about kernels and collectives?
 
 A kernel on a GPU is an event of category "kernel". A kernel of NCCL has the collective, its
 elements and its group in `args`. On CPUs an operator is a kernel, and events named `gloo:...` are
 collectives. Their group is the only group of the trace's `distributedInfo`; their size is recorded
 with `record_shapes=True`. The measured time of a collective includes its wait for other ranks, so
 the shortest of many times is nearest to the time of the transfer alone. Format: Trace Event Format
-(Google, 2016). torch 1.8 and 1.9 have other names of categories, and may write the events without
-an object around them.
+(Google, 2016). torch 1.8 and 1.9 use other names of categories, and may write a list of events
+without an object around it.
 """
 
 import json
@@ -59,7 +59,7 @@ def _kind(name: str) -> str | None:
 def read(path: Path) -> list[OperationTime]:
     """A reading for each kernel by name, and for each collective, size and group.
 
-    Raises `InputError` where the file is not a whole trace, naming the line where it ends.
+    Raises an `InputError` that names the line at which the file ends, if it is not a whole trace.
     """
     return [
         OperationTime(**dict(key), **of_samples(samples), source=path.name)
@@ -100,7 +100,7 @@ def trace_of(path: Path) -> Mapping[str, Any]:
 
 
 def _renamed(event: Event) -> Event:
-    """An event of torch 1.8 or 1.9 with today's category and the number of its operator."""
+    """An event; if torch 1.8 or 1.9 wrote it, with today's names of its category and its id."""
     category = event.get("cat")
     if category not in _CATEGORIES:
         return event
@@ -116,7 +116,7 @@ def _refuse_other_profilers(trace: Any, path: Path) -> None:
     args = (event.get("args") for event in events or () if isinstance(event, dict))
     timed = any(isinstance(given, dict) and {"BeginNs", "EndNs"} <= given.keys() for given in args)
     if timed or (isinstance(trace, dict) and "rocprofiler-sdk-tool" in trace):
-        fault = "is a trace of rocprof, which says nothing of operators and steps"
+        fault = "is a trace of rocprof, which has no operators and no steps"
         raise InputError(str(path), fault, "record a step with torch.profiler")
 
 
@@ -135,7 +135,7 @@ def events_of(path: Path) -> list[Event]:
 
 
 def _refuse_other_kinds(trace: Mapping[str, Any], path: Path) -> None:
-    """Refuse values of another kind than Kineto's, so that readers need not look at each."""
+    """Refuse values of types that Kineto does not write, so that readers need no checks."""
     job = trace.get("distributedInfo") or {}
     groups = job.get("pg_config") or [{}] if isinstance(job, dict) else None
     known = isinstance(groups, list) and all(isinstance(group, dict) for group in groups)
@@ -151,23 +151,23 @@ def _refuse_other_kinds(trace: Mapping[str, Any], path: Path) -> None:
 def _fault_of(event: Any) -> str:
     """The fault of an event; empty if it has none."""
     if not isinstance(event, dict):
-        return "is no object"
+        return "is not an object"
     if event.get("ph") != "X":
         return ""
     args = event.get("args") or {}
     if not isinstance(event.get("name"), str) or not isinstance(args, dict):
-        return "has no name, or args that are no object"
+        return "has no name, or its args are not an object"
     if not _is_number(event.get("ts")) or not _is_number(event.get("dur", 0)):
-        return "has a time that is no number"
+        return "has a time that is not a number"
     if event.get("cat") == "kernel" and event.get("dur", -1) < 0:
-        return f"{gate.shown(event['name'])} is a kernel of no known duration"
+        return f"{gate.shown(event['name'])} is a kernel of unknown duration"
     for table, names in ((event, ("cat", "pid", "tid")), (args, ("External id",))):
         if name := next((n for n in names if isinstance(table.get(n), list | dict)), ""):
-            return f"{name} = {gate.shown(table[name])} is no name or number"
+            return f"{name} = {gate.shown(table[name])} is neither a name nor a number"
     for name, known in (("Input type", _is_word), ("Input Dims", _is_shape)):
         given = args.get(name) or []
         if not isinstance(given, list) or not all(map(known, given)):
-            return f"{name} = {gate.shown(given)} is no list of operands"
+            return f"{name} = {gate.shown(given)} is not a list of operands"
     return _fault(args, _COUNTS)
 
 
@@ -191,7 +191,7 @@ def _fault(table: Mapping[str, Any], counts: Iterable[str]) -> str:
     for key in counts:
         value = table.get(key, 0)
         if not isinstance(value, int) or not -1 <= value < _MOST:
-            return f"{key} = {gate.shown(value)} is no count"
+            return f"{key} = {gate.shown(value)} is not a count"
     return ""
 
 
@@ -205,7 +205,7 @@ def _text(path: Path) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        if error.end == len(data):  # cut short within a letter
+        if error.end == len(data):  # cut short within a character
             return data[: error.start].decode()
         raise InputError(str(path), "is not UTF-8 text", _REMEDY) from None
 
@@ -267,8 +267,8 @@ def collective_of(args: Mapping[str, Any], per_node: int) -> dict[str, Any]:
 
 
 def lacking(args: Mapping[str, Any]) -> str:
-    """The fact without which nobody can tell how long a collective takes on another network; empty
-    if the trace has all facts.
+    """A fact that the trace lacks, although the time of a collective on another network depends on
+    it; empty if no fact is missing.
 
     >>> lacking({"Collective name": "allreduce", "dtype": "Float"})
     'group size'
@@ -298,7 +298,8 @@ def members_of(args: Mapping[str, Any], ranks: int) -> tuple[int, ...]:
 
 
 def _nodes(args: Mapping[str, Any], ranks: int, per_node: int) -> int:
-    """Nodes of a group; long lists of members are written with dots, and taken to be dense.
+    """The number of nodes of a group. If a long list of members is cut with dots, they count as
+    dense.
 
     >>> _nodes({"Process Group Ranks": "[0, 8]"}, 2, 8), _nodes({}, 16, 8), _nodes({}, 4, 0)
     (2, 2, 1)

@@ -1,15 +1,15 @@
-"""How long did operators occupy the host, and which kernels did they launch, in a trace of
-PyTorch's profiler?
+"""In a trace of PyTorch's profiler, how long did operators occupy the host, and which kernels did
+they launch?
 
 Operators are counted as in a recording. Of the operators around a launch, the outermost operator
 with a kernel of its own counts (`sim.jobs.recorded.kernels.has_kernel`). If none has a kernel of
 its own, the innermost operator counts. Of nested copies and fills, the outermost counts. A CPU's
 trace has no launches, so no operator counts as launching.
 
-Host: the seconds of an operator reach from the end of the operator before it to its own end,
-without calls in which the host waits. So views, Python and the engine count for the operator that
-follows, as in a profile's table of host times. The first operator after an optimizer's step counts
-from its own beginning. Threads take turns and are read as a single thread.
+Host: the seconds of an operator reach from the end of the operator before it to its own end, except
+for calls in which the host waits. Views, Python and the autograd engine thus count for the operator
+that follows, as in a profile's table of host times. The first operator after an optimizer's step
+counts from its own beginning. Threads take turns and are read as a single thread.
 
 Kernels (`record_shapes=True`): an operator's shapes tell which kernel `sim.hardware` times, as in a
 recording. The kernel's seconds are the sum over all kernels that the operator launched; on CPUs
@@ -62,7 +62,7 @@ class Launching:
 
 
 def host_calls(events: Sequence[Event]) -> Iterator[HostCall]:
-    """The calls of a trace's events (`sim.jobs.traces.kineto.events_of`), in the host's order."""
+    """The calls in a trace's `events` (`sim.jobs.traces.kineto.events_of`), in the host's order."""
     waits = [e for e in events if e.get("cat") in CALLS and "Synchronize" in e["name"]]
     spans = sorted((e["ts"], e["ts"] + e.get("dur", 0.0)) for e in waits)
     calls = sorted(launching(events), key=lambda call: call.span)
@@ -121,7 +121,7 @@ def _launching_on(events: list[Event]) -> list[Launching]:
 
 
 def _operator(around: list[Event]) -> Event | None:
-    """Of the operators around a launch, the operator that a recording would hold."""
+    """The operator, among those around a launch, that a recording would hold."""
     for event in around:
         if has_kernel(_name(event)):
             return event
@@ -191,8 +191,9 @@ def _on_cpu(events: list[Event]) -> Iterator[tuple[Gemm, float]]:
 
 
 def shaped(event: Event, launched: Iterable[Event] = ()) -> Gemm | Attention | None:
-    """The product, convolution or fused attention that an operator is, by its shapes and the names
-    of the kernels `launched`. None for other operators, and where shapes were not recorded."""
+    """The product, convolution or fused attention that an operator computes, by its shapes and the
+    names of the kernels `launched`. None for other operators, and where shapes were not
+    recorded."""
     space, _, name = str(event["name"]).partition("::")
     given = zip(_listed(event, "Input Dims"), _listed(event, "Input type"), strict=False)
     tensors = tuple(_tensor(dims, str(kind)) for dims, kind in given if str(kind) in DTYPES)
@@ -204,7 +205,7 @@ def shaped(event: Event, launched: Iterable[Event] = ()) -> Gemm | Attention | N
         kernel = kernel_of(
             Operator(name=f"aten.{name}", inputs=tensors, outputs=results, flags=flags)
         )
-    except (IndexError, ValueError, TypeError):  # shapes of something else
+    except (IndexError, ValueError, TypeError):  # the shapes do not fit the operator
         return None
     if not isinstance(kernel, Gemm | Attention):
         return None
@@ -213,8 +214,8 @@ def shaped(event: Event, launched: Iterable[Event] = ()) -> Gemm | Attention | N
 
 
 def elementwise(event: Event) -> MemoryBound | None:
-    """The bytes that an operator reads and writes, if its result is as large as its operands are
-    when they are broadcast. None for other operators, and where shapes were not recorded."""
+    """The bytes that an operator reads and writes, if its result has the shape to which its
+    operands are broadcast. None for other operators, and where shapes were not recorded."""
     space, _, name = str(event["name"]).partition("::")
     plain = name.strip("_").removeprefix("native_").removesuffix("_backward")
     given = zip(
@@ -250,7 +251,7 @@ def _convolved(event: Event, tensors: Sequence[Tensor]) -> Tensor:
     """The result of a convolution. Raises `IndexError` where its strides were not recorded."""
     image, weight = tensors[0].shape, tensors[1].shape
     strides, paddings, dilations = (_numbers(event, place) for place in (3, 4, 5))
-    if _word(event, 6) == "True":  # transposed: the image is the result of the reverse
+    if _word(event, 6) == "True":  # transposed: the result of the convolution in reverse
         return tensors[0]
     sizes = (
         (n + 2 * padding - dilation * (k - 1) - 1) // stride + 1
@@ -287,7 +288,7 @@ _CAUSAL = {  # the place of `is_causal` (aten/src/ATen/native/native_functions.y
 
 
 def _word(event: Event, place: int) -> str:
-    """An argument that is no tensor, as torch 2.1 and later write it; empty before."""
+    """An argument that is not a tensor, as torch 2.1 and later record it; empty in older traces."""
     words = _listed(event, "Concrete Inputs")
     return str(words[place]) if place < len(words) else ""
 

@@ -1,6 +1,6 @@
 """Measured times of operations, and the CSV that keeps them.
 
-One line per kernel, or per collective of one size in one group:
+Each line has a kernel, or a collective of one size in one group:
 
     operation,name,ranks,nodes,groups,bytes,dtype,samples,seconds,sigma,source
     all_reduce,,8,1,1,1048576,fp32,20,4.2e-05,0.03,all_reduce.txt
@@ -26,11 +26,11 @@ from sim.program.routed import Routed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationTime:
-    """An operation that took `seconds`, the median of `samples`.
+    """An operation that took `seconds`, the median of `samples` repetitions.
 
     `operation` is "kernel", called `name`, or the kind of a collective among `ranks` on `nodes`.
-    `bytes` are counted as by nccl-tests. The collective ran in `groups` such groups at the same
-    time. `sigma` is the standard deviation of the samples' logarithms (the jitter of a lognormal
+    `bytes` are counted as in nccl-tests. `groups` such groups ran the collective at the same time.
+    `sigma` is the standard deviation of the samples' logarithms (the jitter of a lognormal
     distribution), NaN if single samples are not known. `source` is the file, or the library, with
     the measurement. If items are `routed`, `bytes` counts one copy of each item. Files do not keep
     `routed`.
@@ -71,7 +71,7 @@ def of_samples(times: Sequence[float]) -> dict[str, Any]:
 
 
 def merged(times: Iterable[OperationTime]) -> list[OperationTime]:
-    """A time for each operation, in order: the median over several passes.
+    """A time for each operation, sorted: the median over repeated measurements.
 
     >>> twice = [OperationTime(operation="reduce", seconds=t, sigma=0.1) for t in (1.0, 3.0)]
     >>> [(time.seconds, time.samples) for time in merged(twice)]

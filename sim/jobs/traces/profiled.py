@@ -21,8 +21,8 @@ from sim.jobs.traces.kineto import gloo_of, outermost
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """At a `moment` (us) a `stream` is told to wait for all that was launched on another stream
-    (`on`) before `until`. None stands for any stream."""
+    """At a `moment` (us) the host tells a `stream` to wait for everything that it launched on
+    another stream (`on`) before `until`. None stands for any stream."""
 
     moment: float
     stream: str | None = None
@@ -67,7 +67,7 @@ Span = tuple[float, float]
 
 
 class RemovedSpans:
-    """The union of spans; times in us."""
+    """The union of the spans of the host's time that are left out (us)."""
 
     def __init__(self, spans: Iterable[Span] = ()) -> None:
         self.spans = tuple(_merged(spans))
@@ -119,12 +119,12 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 OPERATORS = "operators"  # the stream of a CPU
-CLOSE = 1.0  # us: clocks of host and device differ by about as much (CUPTI's own conversion)
+CLOSE = 1.0  # us: the clocks of host and device differ by about as much after CUPTI's conversion
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of the host that launched kernels, or waited (for `everything`)."""
+    """A call of the host that launched `kernels`, or waited; it may wait for `everything`."""
 
     begin: float
     end: float
@@ -191,7 +191,7 @@ class ProfiledSteps:
     def _moments(
         self, found: Iterable[Event], launches: Mapping[Any, Event]
     ) -> Iterator[tuple[float, float, Event]]:
-        """When the host asked for each event of the steps, if known, and when the event began."""
+        """When the host asked for each event of the steps (its begin if unknown), and its begin."""
         streams: defaultdict[str, list[Event]] = defaultdict(list)
         for event in sorted(found, key=itemgetter("ts")):
             streams[self.stream(event)].append(event)

@@ -1,8 +1,8 @@
-"""How do the ranks of a trace become a program? The host is a stream, and so are the device's.
+"""How do the ranks of a trace become a program? The host is a stream beside the device's.
 
-A kernel waits for its launch. The host waits for the kernels whose results or ends it needs.
+A kernel waits for its launch. The host waits for kernels if it needs their results or their end.
 Operations of one stream run in order. All ranks of the trace that take part in a collective meet in
-it. A rank whose peers are not in the trace waits for nobody: its collectives last as long as they
+it. If no trace of its peers is given, a rank waits for nobody: its collectives last as long as they
 did.
 """
 
@@ -30,7 +30,7 @@ Calls = Mapping[Group, PlacedCollective]
 
 
 def program(ranks: Sequence[RankTrace]) -> Program:
-    """The steps of ranks, each of which is a stage."""
+    """The steps of ranks as a program in which each rank is a stage."""
     calls = _calls(ranks)
     written = [tuple(_operations(rank, calls)) for rank in ranks]
     stages = [stage_of(PassOps(each, (None,) * len(each))) for each in written]

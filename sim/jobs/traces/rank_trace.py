@@ -1,4 +1,4 @@
-"""What does a trace tell of one rank: its host, its kernels, and what each of them waited for?
+"""What does a trace tell about one rank: its host, its kernels, and their waits?
 
 The graph of waits is the same as in Daydream (Zhu et al. 2020, section 4) and dPRO (Hu et al. 2022,
 section 4.1). Kernels of a stream run in order, each after its launch. Hosts wait for kernels,
@@ -18,7 +18,7 @@ from sim.config.dataclass import dataclass
 from sim.model.kernels import Attention, Gemm
 
 Group = tuple[str, str, int]
-"""Process group, kind of collective, and how many collectives of this kind the group had before."""
+"""Process group, kind of collective, and its number among the group's collectives of this kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Collective:
     nodes: int = 1
     members: tuple[int, ...] = ()
     lacks: str = ""
-    beside: float = 0.0  # s of kernels beside it, if the trace says so
+    beside: float = 0.0  # seconds of kernels beside it, if the trace tells
     route: Route | None = None
 
 
@@ -88,11 +88,11 @@ class RankTrace:
 
     `ends` has the moments at which the device ended its first and its last step, in seconds after
     the first step began. It is None where a trace has the times of computations but not of
-    communications. `lead` counts the first kernels that no step time includes. These are the
-    kernels of the first step. If the trace has a single step, they are kernels of the step before
-    it. `lead` is 0 if there are no such kernels, and if a step has no kernels. `flights` has the
-    begin and the end of each collective, in the same seconds. `device` is the driver's name of the
-    device, and its memory in bytes; empty if the trace does not have them.
+    communications. The first `lead` kernels belong to no step that counts: they are the kernels of
+    the first step or, in a trace of a single step, kernels of the step before it. `lead` is 0 if
+    there are no such kernels, and if a step has no kernels. `flights` has the begin and the end of
+    each collective, in the same seconds. `device` is the driver's name of the device, and its
+    memory in bytes; empty if the trace does not have them.
     """
 
     rank: int
@@ -117,8 +117,8 @@ def aligned(ranks: Sequence[RankTrace]) -> list[RankTrace]:
 
 
 def _offset(reference: RankTrace, rank: RankTrace) -> float:
-    """Return how many seconds later than `reference` a rank began, by the ends of collectives that
-    both have (0 without such collectives)."""
+    """Return how many seconds later than `reference` a rank began, from the ends of collectives in
+    which both take part (0 without such collectives)."""
     common = reference.flights.keys() & rank.flights.keys()
     ends = (reference.flights[key][1] - rank.flights[key][1] for key in common)
     return median(ends) if common else 0.0

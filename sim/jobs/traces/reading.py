@@ -2,8 +2,8 @@
 
 CUPTI gives a kernel and the call that launched it the same `correlation`. Where synchronisation was
 recorded (category `cuda_sync`), `Stream Wait Event` names the stream that is waited for. Elsewhere
-a `cudaStreamWaitEvent` before a launch is taken to wait, on every other stream, for the last kernel
-that had ended when the launched kernel began. In calls named ...Synchronize, and in copies that
+a kernel is assumed to wait for a `cudaStreamWaitEvent` before its launch: on every other stream,
+for the last kernel that had ended when it began. In calls named ...Synchronize, and in copies that
 return only at their end, a host waits for the kernels that end during the call. If the device's
 queue of launches is full, a launch waits for the kernel that makes room. Threads of a host take
 turns (autograd's does) and are read as a single thread.
@@ -34,18 +34,18 @@ from sim.jobs.traces.rank_trace import Collective, Group, HostSpan, Kernel, Rank
 from sim.model.kernels import Attention, Gemm
 
 _LIBRARY = re.compile("nccl|rccl|msccl", re.IGNORECASE)
-_EXPERTS = re.compile(  # kernels of DeepEP that exchange tokens, or wait for all ranks before it
+_EXPERTS = re.compile(  # kernels of DeepEP that exchange tokens, or wait for all ranks before that
     r"\b(?:deep_ep|dpsk::ep)::((?:inter|intra)node\w*::\w*(?:dispatch|combine|notify|barrier)\w*)"
 )
 
 _QUEUE = 1000  # launches that CUDA queues before it waits; hosts were seen to wait at 1022 to 1024
-_MANY = 10  # kernels; the median of fewer delays is not taken as the device's usual delay
+_MANY = 10  # the median of fewer delays is not taken as the device's usual delay
 _LONGEST_DELAY = 30e-6  # s; launches on an MI300X take up to 25 us
 
 
 def host_items(steps: ProfiledSteps) -> Iterator[HostSpan]:
-    """Stretches from one launch or wait to the next, without removed spans; none where a trace has
-    no launches."""
+    """The spans of the host from one launch or wait to the next, without removed time; none if a
+    trace has no launches."""
     if not steps.on_device:
         yield from _of_operators(steps)
     if not any(steps.launch):
@@ -74,8 +74,8 @@ def host_items(steps: ProfiledSteps) -> Iterator[HostSpan]:
 
 
 def _made_room(call: Call, done: Sequence[tuple[float, int]]) -> int | None:
-    """The kernel for whose end a launch waited, as the queue of launches was full; None where there
-    was room. `done` has the ends of all kernels, and their numbers."""
+    """The kernel for whose end a launch waited because the queue of launches was full; None if the
+    queue had room. `done` has the ends of all kernels, and their numbers."""
     if not call.kernels or call.kernels[0] - bisect_right(done, (call.begin, inf)) < _QUEUE:
         return None
     end, number = done[bisect_right(done, (call.end, inf)) - 1]
@@ -104,8 +104,8 @@ def _of_operators(steps: ProfiledSteps) -> Iterator[HostSpan]:
 def _waited(
     steps: ProfiledSteps, at: float, until: float, flying: list[int]
 ) -> Generator[HostSpan, None, float]:
-    """Yield a wait for the `flying` collectives that end between two moments; return when it
-    ends."""
+    """Yield a wait for the `flying` collectives that end between two moments; return the end of the
+    wait."""
     ended = [n for n in flying if steps.ends[n] <= until]
     flying[:] = [n for n in flying if n not in ended]
     if awaited := tuple(n for n in ended if steps.ends[n] > at):
@@ -128,9 +128,10 @@ def _ended_within(steps: ProfiledSteps, call: Call) -> tuple[int, ...]:
 
 def kernels(steps: ProfiledSteps, works: Mapping[int, Gemm | Attention]) -> list[Kernel]:
     """The kernels in the order of their launches; kernels of removed operators take no time. A
-    kernel's last wait was for its launch, for its stream or for a wait of streams. Its `usual` lag
-    is the device's median lag of its category after a last wait of this sort. `works` has the
-    operators' products and attention, by the `id` of the events that they launched."""
+    kernel waits for its launch, its stream and other streams; the last of these waits to end
+    counts. Its `usual` lag is the device's median lag of kernels of its category after such a wait.
+    `works` has the operators' products and attention, by the `id` of the events that they
+    launched."""
     found = list(_kernels(steps, works))
     lags: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for behind, kernel in found:
@@ -146,8 +147,8 @@ def kernels(steps: ProfiledSteps, works: Mapping[int, Gemm | Attention]) -> list
 def _kernels(
     steps: ProfiledSteps, works: Mapping[int, Gemm | Attention]
 ) -> Iterator[tuple[tuple[str, str], Kernel]]:
-    """Each kernel, with its category and with the thing that it waited for last: its launch, its
-    own stream, or other streams."""
+    """Each kernel, with its category and its last wait: for its launch, its own stream, or other
+    streams."""
     seen: Counter[tuple[str, str]] = Counter()
     before: defaultdict[str, list[int]] = defaultdict(list)  # earlier kernels, by stream
     for n, event in enumerate(steps.found):
@@ -196,12 +197,12 @@ def _seconds(steps: ProfiledSteps, n: int) -> float:
 
 
 def _uncalled(steps: ProfiledSteps, n: int) -> bool:
-    """Whether no step calls kernel n: its operator was removed, or it is left over from before."""
+    """Whether no step calls kernel n: its operator was removed, or it precedes the steps."""
     return n < steps.left or _removed(steps, n)
 
 
 def _removed(steps: ProfiledSteps, n: int) -> bool:
-    if n in steps.begun:  # removed if the call of torch.distributed before it is
+    if n in steps.begun:  # removed with the call of torch.distributed before it
         before = bisect_right(steps.asked, steps.found[n]["ts"])
         return before > 0 and steps.asked[before - 1] in steps.removed
     launch = steps.launch[n]
@@ -211,9 +212,9 @@ def _removed(steps: ProfiledSteps, n: int) -> bool:
 def _awaited(
     steps: ProfiledSteps, n: int, stream: str, before: Mapping[str, Sequence[int]]
 ) -> Iterator[int]:
-    """The kernels on other streams that this kernel was made to wait for, one on each stream. This
-    is the last kernel launched before the event was recorded, if that moment is known. Else it is
-    the last kernel launched before the wait that had ended as this kernel began."""
+    """The kernels on other streams that this kernel was made to wait for, one on each stream. If
+    the moment is known at which the event was recorded, this is the last kernel launched before it.
+    Otherwise the last kernel that was launched before the wait, and had ended as this one began."""
     launch = steps.launch[n]
     if launch is None:
         return
@@ -280,8 +281,8 @@ def _collective(
 
 
 def read(path: Path, removed: str = "") -> RankTrace:
-    """The steps of one rank, without operators whose name contains `removed`, their kernels and the
-    host's time for them. Raises `InputError` for a file that holds no step."""
+    """The steps of one rank. Operators whose name contains `removed`, their kernels and their host
+    time are left out. Raises `InputError` for a file that holds no step."""
     document = trace_of(path)
     events = [e for e in document["traceEvents"] if e.get("ph") == "X" and e.get("dur", -1) >= 0]
     cuts = _cuts(events, path)
@@ -293,7 +294,7 @@ def read(path: Path, removed: str = "") -> RankTrace:
     if removed and not gone:
         names = Counter(e["name"] for e in operators).most_common(3)
         some = ", ".join(name for name, _ in names) or "none"
-        raise InputError("--remove", f"{path.name} has no operator {removed!r}", f"often: {some}")
+        raise InputError("--remove", f"{path.name} has no operator {removed!r}", f"e.g. {some}")
     job = document.get("distributedInfo") or {}
     found = ProfiledSteps(document, events, begin, end, gone)
     works = {id(e): work for work, ran in shaped_kernels(events) for e in ran}
@@ -322,10 +323,8 @@ def _device(document: Mapping[str, Any]) -> tuple[str, float]:
 
 
 def _ends(steps: ProfiledSteps, cuts: Sequence[float]) -> tuple[tuple[float, float], int]:
-    """When the device ended the first and the last step (s), and the number of kernels before the
-    steps that count. These are the kernels of the first step or, before a single step, the kernels
-    left over from the step before. The number is 0 if there are no such kernels, if a step has no
-    kernels, if the first step ended last, or if the trace has no device."""
+    """When the device ended the first and the last step (s), and `RankTrace.lead`. The lead is also
+    0 if the first step ended last, or if the trace has no device."""
     places = [*(bisect_left(steps.moments, cut) for cut in cuts[:-1]), len(steps.found)]
     lead = places[len(cuts) > 2] if all(here < there for here, there in pairwise(places)) else 0
     first, last = max(steps.ends[:lead], default=inf), max(steps.ends, default=steps.end)
@@ -336,7 +335,7 @@ def _ends(steps: ProfiledSteps, cuts: Sequence[float]) -> tuple[tuple[float, flo
 
 def _cuts(events: Sequence[Event], path: Path) -> list[float]:
     """When the first marked step began, and when each step ended (us). Steps are marked by the
-    profiler's schedule, or end with an optimizer's step; else everything is a single step."""
+    profiler's schedule, or end with an optimizer's step; otherwise the trace is a single step."""
     on_host = [e for e in events if e.get("cat") in ("user_annotation", "cpu_op")]
     marks = [e for e in on_host if str(e["name"]).startswith("ProfilerStep#")]
     if marks:
@@ -363,7 +362,7 @@ def _cuts(events: Sequence[Event], path: Path) -> list[float]:
 
 
 def _updates(on_host: Iterable[Event]) -> list[float]:
-    """The ends of the steps of an optimizer that steps repeatedly; of several, the last to step."""
+    """The ends of the steps of the optimizer that steps last, among those that step repeatedly."""
     ends: defaultdict[str, list[float]] = defaultdict(list)
     for event in on_host:
         if event["name"].startswith("Optimizer.step#"):

@@ -1,4 +1,4 @@
-"""Steps of a trace, played again by the engine, as they were and with something changed."""
+"""Steps of a trace, which the engine plays again as they were and with changes."""
 
 import os
 from collections import defaultdict
@@ -37,14 +37,15 @@ class Played:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay(Answer):
-    """Steps of one or several ranks; all seconds are of one step.
+    """The replay of steps of one or several ranks; all seconds are seconds per step.
 
     `measured` is the trace's own step time, if it has one. For several steps it is the mean time
     from the end of one step to the end of the next, on the device. `replayed` is the step as the
     engine plays it; it agrees with `measured` as far as the trace is understood. `explained` is the
     step time without unexplained lags. Launches, streams, waits and the device's usual delays after
-    them explain all other lags. `changed` is the step with what-ifs. `moved` says how the seconds
-    of all ranks' kernels moved to another device. `kernels` are seconds by name, the longest first.
+    them explain all other lags. `changed` is the step with the changes that were asked for. `moved`
+    says how the seconds of all ranks' kernels moved to another device. `kernels` are seconds by
+    name, the longest first.
     """
 
     view = "sim.interface.views.replay"
@@ -64,7 +65,7 @@ class Replay(Answer):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each rank, as it was and as it would be: seconds of a step by reason."""
+        """A row for each rank, as it was and with changes: seconds of a step by reason."""
         played = {"as it was": self.replayed, "changed": self.changed}
         return [
             {"step": name, "rank": rank, **seconds}
@@ -161,12 +162,12 @@ def _network(asked: Changes) -> Changes:
     took. Raises `InputError` if no network is named."""
     if asked.machine is None:
         fault = "these traces do not say how long communications take"
-        raise InputError("traces", fault, "name the --topology that is to carry them")
+        raise InputError("traces", fault, "name the cluster to play them on: --topology NAME")
     return Changes(machine=asked.machine)
 
 
 def _measured(ranks: Sequence[RankTrace]) -> float | None:
-    """The measured time between the ends of a job's steps; None where traces have none."""
+    """The measured time between the ends of a job's steps; None if the traces lack it."""
     ends = [rank.ends for rank in ranks if rank.ends is not None]
     if not ends:
         return None
@@ -192,7 +193,7 @@ def _check(ranks: Sequence[RankTrace], paths: Sequence[Path]) -> None:
                 str(path), f"is a second trace of rank {rank.rank}", "give each rank once"
             )
         if rank.steps != ranks[0].steps:
-            fault = f"holds {rank.steps} steps, {paths[0].name} {ranks[0].steps}"
+            fault = f"holds {rank.steps} steps, but {paths[0].name} holds {ranks[0].steps}"
             raise InputError(str(path), fault, "give traces of the same steps")
 
 
@@ -214,7 +215,7 @@ def _played(ranks: Sequence[RankTrace]) -> Played:
 
 
 def _counted(record: Record, ranks: Sequence[RankTrace]) -> tuple[float, float]:
-    """From the end of the job's first step on the devices to the end of its last."""
+    """When the devices ended the job's first step, and when they ended its last step (s)."""
     if not _led(ranks):
         return 0.0, record.end
     firsts, lasts = [], []
@@ -249,7 +250,7 @@ def replay(
     `kernels` are factors on the seconds of kernels whose name contains the key, `host` is a factor
     on the host's seconds. Collectives take as long as on `gpus` GPUs of a `topology`. All other
     kernels move to a `device`, from the device that the traces name or the `source`. With `overlap`
-    "none" no collective runs beside a kernel, with "full" no kernel waits for a collective.
+    "none" no collective runs beside a kernel; with "full" no kernel waits for a collective.
     Operators whose name contains `remove` are left out. Raises `InputError`.
     """
     for where, factor in [

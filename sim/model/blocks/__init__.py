@@ -1,4 +1,4 @@
 """Which operators does a kind of block have?
 
-Each kind is a file, found without being registered. This folder can be deleted with `model`.
+Each kind is a file, which needs no registration. This folder can be deleted with `model`.
 """

@@ -19,7 +19,7 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     words = embedding.look_up(decoder)
     positions = embedding.positions(decoder)
     if decoder.shape.positions == "learned":
-        table = embedding.positions(run) if first else Operator()  # the encoder's
+        table = embedding.positions(run) if first else Operator()  # the encoder's table
         positions = replace(positions, parameters=table.parameters, matrices=table.matrices)
     return (
         normalise(run, "encoder norm", run.local, residual=False),

@@ -1,7 +1,7 @@
 """The dense transformer layer: attention and a feed-forward block, norms and residual sums.
 
-With standard attention in half precision, b sequences of s tokens, hidden width h, a heads and t
-tensor-parallel ranks, the layer keeps s b h (10 + 24 / t + 5 a s / (h t)) bytes on each rank. Under
+With standard attention in half precision, the layer keeps s b h (10 + 24 / t + 5 a s / (h t)) bytes
+on each of t tensor-parallel ranks, for b sequences of s tokens, hidden width h and `a` heads. Under
 sequence parallelism all terms are divided by t (Korthikanti et al. 2022, equations 2 and 4).
 """
 

@@ -12,8 +12,8 @@ from sim.model.linear import accumulate, joins_gradients
 from sim.model.operators import MASK, Matrix, Operator, normalise, tensor_collective
 from sim.program.operations import Kind
 
-# Indices, masks and zeroed rows of a vocabulary-parallel look-up (Megatron-LM,
-# megatron/mpu/layers.py, VocabParallelEmbedding.forward), and the sort after the dense
+# Launches for indices, masks and zeroed rows of a vocabulary-parallel look-up (Megatron-LM,
+# megatron/mpu/layers.py, VocabParallelEmbedding.forward), and for the sort after the dense
 # embedding gradient (pytorch, aten/src/ATen/native/cuda/Embedding.cu).
 _MASKING_LAUNCHES, _SORT_LAUNCHES = 5, 8
 

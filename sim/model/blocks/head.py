@@ -1,8 +1,8 @@
 """The head: final normalisation, logits and cross-entropy over the vocabulary's shards.
 
-The head keeps the inputs of the normalisation and of the output layer, and the fp32 probabilities:
-4 s b h / t (1 + v / h) bytes (Korthikanti et al. 2022, section 4.3). BERT's head first takes the
-masked tokens through a transform, and has a classifier of sentence pairs.
+The head keeps the inputs of normalisation and output layer, and the fp32 probabilities: 4 s b h / t
+(1 + v / h) bytes for b sequences of s tokens, widths h (hidden) and v (vocabulary) and t ranks
+(Korthikanti et al. 2022, section 4.3). BERT's head transforms masked tokens and classifies pairs.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ from sim.model.tensor_parallel import input_collectives
 from sim.program.causes import TENSOR
 from sim.program.operations import Collective
 
-# Passes over a row of logits that does not fit into shared memory (48 KiB a block, less 128 B for
-# its sums). Torch's block-wise (log-)softmax reads the row three times, for its maximum, for the
-# sum of exponentials and for the result, and writes the result
-# (aten/src/ATen/native/cuda/SoftMax.cu, cunn_SoftMaxForward). Rows of 12,000 do not stay in a
-# cache: the kernel has half the rate of a kernel that reads once (triton-lang's tutorial
+# Reads and writes of a row of logits that does not fit into shared memory (48 KiB a block, less 128
+# B for its sums). Torch's block-wise (log-)softmax reads the row three times, for its maximum, for
+# the sum of exponentials and for the result, and writes the result
+# (aten/src/ATen/native/cuda/SoftMax.cu, cunn_SoftMaxForward). Rows of 12,000 elements do not stay
+# in a cache: the kernel has half the rate of a kernel that reads once (triton-lang's tutorial
 # 02-fused-softmax, 351 of 676 GB/s in intel-xpu-backend-for-triton, issue 544).
 LONG_ROW = (48 << 10) - 128
 SOFTMAX = 4
@@ -128,8 +128,8 @@ def cross_entropy(run: Execution, rows: int) -> Operator:
     number per row, so the subtraction and the division broadcast. Three all-reduces carry such
     numbers. The backward pass scales in place (8) and casts back (6).
 
-    Torch's own loss casts (6) and takes log-softmax (`SOFTMAX` passes). Its backward pass writes
-    zeros (1 pass), computes log-softmax's gradient (`SOFTMAX_GRAD`) and casts (6); the zeros and
+    Torch's own loss casts (6) and takes log-softmax (`SOFTMAX` reads and writes). Its backward pass
+    writes zeros (1), computes log-softmax's gradient (`SOFTMAX_GRAD`) and casts (6); the zeros and
     the result are alive together. A fused kernel reads the logits once for the statistics and once
     more to write the gradient; it makes no fp32 copy.
     """

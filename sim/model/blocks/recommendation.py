@@ -128,7 +128,7 @@ class _Tables:
 
     @property
     def _named(self) -> float:
-        """Number of indices that a rank works through: with divided columns, all ranks' indices."""
+        """Number of indices that a rank handles; of all ranks if columns are divided."""
         return self.indices * (self.ranks if self.model.division == "column" else 1)
 
     def _awaited(self, make: Callable[[float], MemoryBound]) -> Items:
@@ -137,8 +137,8 @@ class _Tables:
         return (mean, Lag(own=(mean,), fullest=(make(share),))) if share > 1.0 else (mean,)
 
     def _asked(self) -> tuple[Item, ...]:
-        """Return the collective that sends each index to the rank with its row, or to all ranks
-        where columns are divided."""
+        """Return the collective that sends each index to the rank with its row, or to all ranks if
+        columns are divided."""
         size = INDEX * self.indices
         if self.model.division == "column":
             return self._calls("all_gather", self.ranks * size, "indices")
@@ -165,9 +165,9 @@ class _Tables:
 
 
 def _interaction(run: Execution, model: Recommendation) -> Operator:
-    """Return the interaction: Z = X X' of the vectors of each sample. Its result is the lower
-    triangle of Z beside the dense vector; backward dX = dZ X + dZ' X (Naumov et al. 2019, section
-    2.1.4)."""
+    """Return the interaction: Z = X X' for the matrix X of each sample's vectors. Its result is the
+    lower triangle of Z beside the dense vector; backward dX = dZ X + dZ' X (Naumov et al. 2019,
+    section 2.1.4)."""
     batch, vectors, dim = run.microbatch, model.vectors, model.dim
     stacked = float(batch * vectors * dim * run.width)
     squares, kept = (

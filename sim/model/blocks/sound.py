@@ -27,10 +27,10 @@ class Sound:
     """Keys of an embedding of sound.
 
     Convolutions with `widths` output channels run over `channels` of sound, each with its `taps`
-    and `strides`; the first or all of them have a norm after them (`norms`). With `projected` a
-    norm and a linear layer to the hidden width follow. With `masked` a learned vector replaces
-    hidden frames. A convolution of `position_taps` in `position_groups` makes the positions that
-    are added; with 0 taps fixed positions are added.
+    and `strides`; a norm follows the first or each of them (`norms`). With `projected` a norm and a
+    linear layer to the hidden width follow. With `masked` a learned vector replaces hidden frames.
+    A convolution of `position_taps` in `position_groups` makes the positions that are added; with 0
+    taps fixed positions are added.
 
     Raises `ValueError` for lists of different lengths.
     """
@@ -48,7 +48,7 @@ class Sound:
 
     def __post_init__(self) -> None:
         if not len(self.widths) == len(self.taps) == len(self.strides) > 0:
-            raise ValueError("widths, taps and strides are lists of the same convolutions")
+            raise ValueError("widths, taps and strides must be lists of equal length")
 
 
 SETTINGS = Sound

@@ -1,4 +1,4 @@
-"""A layer of a mixer with a state alone, as in Mamba 2 and Nemotron-H."""
+"""A layer that is only a mixer with a state, as in Mamba 2 and Nemotron-H."""
 
 from sim.model import state_space
 from sim.model.blocks.dense import before, forked, joined

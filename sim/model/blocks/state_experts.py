@@ -17,7 +17,7 @@ class StateExperts(Experts):
 
     @property
     def held(self) -> int:
-        """Numbers of a sequence's state."""
+        """The number of elements of a sequence's state."""
         return self.mixer.held
 
 

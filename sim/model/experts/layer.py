@@ -1,6 +1,6 @@
 """The work of a layer with experts on one rank.
 
-Each of the b s tokens of a rank is sent to k of E experts, which are spread over `ep` ranks. A rank
+Each token of a rank is sent to some of the experts, which are spread over `ep` ranks. A rank
 multiplies the tokens that its experts get, from all ranks of the group, in one grouped product
 (Lepikhin et al. 2020; Gale et al. 2022, MegaBlocks). Each expert is divided over `etp` ranks, which
 gather the tokens and scatter the sums. All ranks of a group wait for the fullest rank. The router
@@ -19,7 +19,7 @@ from sim.model.kinds import specialised
 from sim.model.linear import Linear
 from sim.model.operators import Operator
 
-_MOST_EXPERTS = 100_000  # fifty times GShard's
+_MOST_EXPERTS = 100_000  # fifty times as many as in GShard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +51,10 @@ class Experts:
             fault = f"experts = {self.experts:,} is more than can be simulated"
             raise ValueError(f"{fault}; use at most {_MOST_EXPERTS:,}")
         if self.top_k > self.experts:
-            raise ValueError(f"top_k = {self.top_k} of {self.experts} experts; use 1 to experts")
+            raise ValueError(f"top_k = {self.top_k} of {self.experts} experts; lower top_k")
         if self.experts % self.groups or self.limit > self.groups:
             fault = f"groups = {self.groups}, limit = {self.limit} for {self.experts} experts"
-            raise ValueError(f"{fault}; groups divide the experts, limit is at most groups")
+            raise ValueError(f"{fault}; choose groups that divide experts, and limit <= groups")
         if self.groups > 1 and not self.limit:
             fault = f"groups = {self.groups} without limit restrict nothing"
             raise ValueError(f"{fault}; set limit (groups that a token takes), or leave groups out")
@@ -99,7 +99,7 @@ class Layer:
             fault = f"etp = {self.etp} does not divide ffn = {experts.ffn}"
             raise InputError("plan, etp", fault, "lower it")
         if run.tp > 1 and not run.sharding.sequence_parallel:
-            fault = "experts with tp > 1 take the tokens of each rank"
+            fault = "experts with tp > 1 need tokens that are divided over the ranks"
             raise InputError("plan, sequence_parallel", fault, "set it to true")
 
     @property
@@ -160,7 +160,7 @@ class Layer:
 
 
 def dropped(run: Execution) -> float:
-    """Return the share of token-expert pairs that are dropped, in the mean of the layers."""
+    """Return the share of token-expert pairs that are dropped, as a mean over the layers."""
     layers = [own for kind in run.model.kinds for _, own in [specialised(kind, run)]]
     shares = [Layer(layer).load.dropped for layer in layers if isinstance(layer.block, Experts)]
     return sum(shares) / len(shares) if shares else 0.0
@@ -168,7 +168,7 @@ def dropped(run: Execution) -> float:
 
 # Kernels of an unfused router: softmax or sigmoid, top-k, two scatters, normalisation, auxiliary
 # loss (Megatron-LM, megatron/core/transformer/moe/moe_utils.py, topk_routing_with_score_function
-# and switch_load_balancing_loss_func). Each passes over the fp32 scores about once.
+# and switch_load_balancing_loss_func). Each reads and writes the fp32 scores about once.
 _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 14, 3
 
 

@@ -82,7 +82,7 @@ def _product(
     low: tuple[str, ...] = (),
     bias: bool = True,
 ) -> Operator:
-    """Return a grouped product and the wait for the fullest rank, which sets the bytes. Operands in
+    """Return a grouped product and the wait for the fullest rank, whose bytes count. Operands in
     `low` arrive cast. The product adds the bias if `bias`; otherwise further kernels do."""
     run = layer.run
     even = Linear(

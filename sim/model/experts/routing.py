@@ -131,18 +131,18 @@ def _counted(file: str, text: str, experts: int, layer: int | None, layers: int)
         fault = "counts of each layer need layers that are numbered"
         raise InputError(f"routing file {file}", fault, "set numbered = true beside routing")
     try:
-        with warnings.catch_warnings(category=UserWarning, action="error"):  # of an empty file
+        with warnings.catch_warnings(category=UserWarning, action="error"):  # for an empty file
             counts = np.loadtxt(StringIO(text), delimiter=",", ndmin=2)
     except (ValueError, UserWarning) as error:
         reason = str(error).splitlines()[0].partition(";")[0].rstrip(".")
         raise InputError(f"routing file {file}", reason, "write counts with commas") from None
     if counts.shape != (layers, experts):
         fault = f"has {counts.shape[0]} rows of {counts.shape[1]} counts"
-        remedy = f"write {layers} rows, one a layer, of {experts} counts, one an expert"
+        remedy = f"write {layers} rows (a row per layer) of {experts} counts (a count per expert)"
         raise InputError(f"routing file {file}", fault, remedy)
     count: Floats = counts[layer]
     if not np.isfinite(count).all() or count.min() < 0 or count.sum() <= 0:
-        fault = f"row {layer + 1} has counts that are negative or add up to nothing"
+        fault = f"row {layer + 1} has counts that are negative or add up to 0"
         raise InputError(f"routing file {file}", fault, "write how many tokens each expert got")
     share: Floats = count / count.sum()
     return share

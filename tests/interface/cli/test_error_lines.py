@@ -75,7 +75,7 @@ LINES = [
     (("show", "job.toml"), "job.toml: is a scenario, not a topology; play it with `sim run"),
     (("collective", "all_reduc", "1 B", "dgx-a100-hdr"), "did you mean 'all_reduce'"),
     (("workers", "all-reduce-ddp", "--counts", "1,8", "--set", RANK, *CURVE), "--counts 1, all-"),
-    (("workers", "all-reduce-ddp", "--counts", "0,8"), "are no numbers of workers"),
+    (("workers", "all-reduce-ddp", "--counts", "0,8"), "is no rising list of worker numbers"),
     (("collective", "all_reduce", "-1 MiB", "dgx-a100-hdr"), "'-1' is read as an option"),
     (("collective", "all_reduce", "0 B", "dgx-a100-hdr"), "is less than a byte"),
     (("capture", "missing.py", "--world", "2"), "missing.py: is no file"),

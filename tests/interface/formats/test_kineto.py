@@ -131,7 +131,7 @@ def test_a_real_trace_of_two_gloo_ranks_is_read(tmp_path: Path) -> None:
         ({"tid": {}}, r"event 0: tid = \{\}"),
         ({"cat": []}, "event 0: cat ="),
         ({"args": {"External id": [1]}}, "External id ="),
-        ({"args": {"Input type": 5}}, "Input type = 5 is no list of operands"),
+        ({"args": {"Input type": 5}}, "Input type = 5 is not a list of operands"),
         ({"args": {"Input Dims": [["a"]]}}, "Input Dims ="),
         ({"args": {"Input Dims": [[1 << 50]]}}, "Input Dims ="),
     ],

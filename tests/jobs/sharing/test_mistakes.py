@@ -118,7 +118,7 @@ MISTAKES = {
     "no method": ("batch = 32", "asked.toml, sharing: method is missing; known: all_reduce"),
     "more colocated shards than workers": (
         SERVER + 'servers = "colocated"\nshards = 9',
-        "shards = 9 colocated with 8 workers",
+        "shards = 9 exceeds the 8 workers whose hosts serve",
     ),
     "a share above 1": ('method = "federated"\nfraction = 1.5', "set fraction at most 1"),
     "a worker in two groups": (
@@ -143,11 +143,11 @@ MISTAKES = {
     ),
     "data more unlike than can be": (
         SERVER + '[sharing.learning]\ntask = "perceptron"\nunlike = 1e9',
-        "unlike = 1e+09 of this task; set it to at most 1",
+        "unlike = 1e+09 exceeds the limit of this task, 1",
     ),
     "optima that rounding hides": (
         SERVER + '[sharing.learning]\ntask = "quadratic"\nunlike = 1e9',
-        "unlike = 1e+09 of this task; set it to at most 1e+06",
+        "unlike = 1e+09 exceeds the limit of this task, 1e+06",
     ),
     "clients that go offline and never come": (
         'method = "federated"\noffline = "1 d"',
@@ -185,7 +185,7 @@ MISTAKES = {
     "a law of ranks and links": (
         'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\n'
         'links = ["node0.nic0"]\nranks = [1]',
-        "need a table each",
+        "cannot slow both links and ranks or nodes",
     ),
     "a law without its parameter": (
         'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"',

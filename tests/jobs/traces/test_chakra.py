@@ -236,4 +236,4 @@ def test_without_a_network_there_is_no_step(tmp_path):
     paths = map(str, two_ranks(tmp_path))
     result = CliRunner().invoke(main, ["replay", *paths])
     assert result.exit_code == 2
-    assert "name the --topology" in result.output
+    assert "--topology NAME" in result.output

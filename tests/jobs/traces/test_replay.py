@@ -376,7 +376,7 @@ def test_a_rank_twice_and_unequal_steps_are_refused(tmp_path):
     rank = Machine(1)
     rank.launch(10.0)
     two = rank.write(tmp_path / "two.json", steps=2)
-    with pytest.raises(InputError, match=r"holds 2 steps, one\.json 1"):
+    with pytest.raises(InputError, match=r"holds 2 steps, but one\.json holds 1"):
         replay([one, two])
 
 
@@ -480,7 +480,7 @@ def test_a_collective_whose_group_or_type_is_unknown_stays_where_it_was(path, mi
     del rank.events[-1]["args"][missing]
     other = machine(topologies.load("dgx-a100-hdr"), None, (), "x")
     assert us(replay([rank.write(path)]).measured) > 100.0
-    with pytest.raises(InputError, match=f"RING_LL has no {said} in the trace; record it"):
+    with pytest.raises(InputError, match=f"RING_LL has no {said} in the trace; record the trace"):
         replay([path], Changes(machine=other))
 
 
@@ -499,5 +499,5 @@ def test_a_kernel_of_no_known_duration_is_refused_by_its_name(path, duration):
     rank.reduce(100.0)
     del rank.events[-1]["dur"]
     rank.events[-1] |= {} if duration is None else {"dur": duration}
-    with pytest.raises(InputError, match=r"event 1: .*nccl.* is a kernel of no known duration"):
+    with pytest.raises(InputError, match=r"event 1: .*nccl.* is a kernel of unknown duration"):
         replay([rank.write(path)])

@@ -155,7 +155,7 @@ def test_a_curve_that_is_none_is_refused_in_one_line():
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
-        (["--counts", "4,2"], "are no numbers of workers"),
+        (["--counts", "4,2"], "is no rising list of worker numbers"),
         (["--counts", "a"], "are no numbers"),
         (["--critical-batch", "64"], "go together"),
         ([], "no task with a target"),
