@@ -64,7 +64,7 @@ def _figures(answer: Generated) -> Iterator[Figure]:
     note = f"of {answer.cache_tokens:,} tokens a server (mean); {percent(answer.fullest)} at most"
     yield Figure("cache in use", percent(answer.cache), note, key="cache")
     if answer.preempted:
-        note = f"times a cache was lost; {count(answer.prompt_tokens)} prompt tokens computed"
+        note = f"times a cache was lost; prefill computed {count(answer.prompt_tokens)} tokens"
         yield Figure("preempted", f"{answer.preempted:,}", note, key="preempted")
     if answer.idle > _LITTLE:
         note = f"of the servers' time; some are idle for the last {percent(answer.tail)} of the run"

@@ -31,13 +31,13 @@ def is_model(name: str) -> bool:
     try:
         content = reading.document(catalog.find("models", name))
     except InputError:
-        return name.endswith(".json")  # can only be a model, whose reader reports the mistake
+        return name.endswith(".json")  # only a model's; reading it will report the mistake
     return "layers" in content or "kind" in content
 
 
 def title(name: str) -> str:
-    """Return the title of a model or topology: the name of its file without the ending. A
-    config.json is titled by its folder, the checkpoint's."""
+    """Return the title of a model or topology: the name of its file without the ending. For a
+    config.json, this is the name of its folder."""
     path = Path(name)
     if path.name == "config.json":
         return path.resolve().parent.name

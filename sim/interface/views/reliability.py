@@ -28,8 +28,8 @@ _UNKNOWN = Sentence("whether the job fits into memory is unknown: the recording 
 
 
 def _told(fits: bool | None, title: str, *nodes: Node | None, line: str = "") -> Document:
-    """Return a document. If the job does not fit into memory, the title says so. If that is
-    unknown, the last sentence says so."""
+    """Return a document. The title says if the job does not fit into memory; the last sentence says
+    if this is unknown."""
     if fits is False:
         first = "does not fit into memory and would not run (see `sim run`); if it did: "
         title, line = first + title, line and first + line
@@ -37,7 +37,7 @@ def _told(fits: bool | None, title: str, *nodes: Node | None, line: str = "") ->
 
 
 def goodput(goodput: Goodput) -> Document:
-    """Show the time by cause, checkpoints at the best interval, the limits for a target share of
+    """Show the time by cause, the intervals of checkpoints, the limits for a target share of
     effective training time, and the costs."""
     total = sum(goodput.seconds.values())
     account = [

@@ -195,7 +195,7 @@ def _loss_rows(outcome: Outcome) -> Iterator[Cells]:
 
 
 def _to_target(outcome: Outcome, target: float) -> str:
-    """Say when the loss reaches its target for good, or that it reaches it only for a while."""
+    """Say when the loss reaches its target for good, or that the loss rises above it again."""
     if outcome.time_to_target is not None:
         return f"{human_seconds(outcome.time_to_target)}, a loss of {target:g} from there on"
     if there := outcome.touched(target):

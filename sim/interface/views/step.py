@@ -32,7 +32,7 @@ from sim.results.formatting import (
 from sim.results.memory_advice import memory_line
 from sim.results.result import Result
 
-_MOST_STAGES = 24  # rows of the table of stages
+_MOST_STAGES = 24  # the most rows in the table of stages
 
 
 def view(result: Result) -> Document:

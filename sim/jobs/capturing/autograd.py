@@ -121,7 +121,7 @@ def fused_attention(torch: Any) -> Any:
 
 
 def _autocast(torch: Any, tensor: Any) -> Any:
-    """Cast an argument of attention as autocast does: attention is in its list `lower_precision_fp`
+    """Cast an argument of attention as autocast does, whose list `lower_precision_fp` has attention
     (aten/src/ATen/autocast_mode.h; `is_eligible` leaves out doubles and masks of bools)."""
     if tensor is None or not torch.is_autocast_enabled("cuda"):
         return tensor
@@ -178,7 +178,7 @@ def install(torch: Any, patches: Patches, log: Log, stream: Any) -> None:
     patches.set(torch.nn.functional, "scaled_dot_product_attention", fused_attention(torch))
     patches.set(FakeTensorMode, "avoid_device_init", property(lambda self: True))
     patches.set(FakeTensorMode, "ignore_compile_internals", classmethod(lambda cls: True))
-    patches.set(fake_tensor.log, "disabled", True)  # `refused` reports its errors
+    patches.set(fake_tensor.log, "disabled", True)  # `refused` reports the errors
     patches.set(fake_tensor, "init_gpu_context", lambda device: None)  # torch 2.11 always calls it
     # Otherwise AdamW and clipping would loop over single tensors.
     for module in (foreach, optimizer):

@@ -32,13 +32,13 @@ from sim.model.experts.routing import Routing
 class Choices:
     """Options of a capture.
 
-    With `stages`, all ranks that exchange messages with this rank are recorded, too, each in its
-    own process: the other pipeline stages. `routing` says how tokens are spread over experts (a
-    text for `routing_of`, or a `Routing`). `steps` are the first and the last of the script's steps
-    to record. `values` sets unknown values by line of the script ("train.py:7"). A rank trains on
-    `samples` samples a step (0: as many as its loader yields). The script sees this `gpu`. After
-    `timeout` seconds the capture gives up (0: never). `marks` says where the script marks the ends
-    of steps: "profiler" or "nvtx=TEXT".
+    With `stages`, ranks of the other pipeline stages are recorded, too, each in its own process:
+    all ranks that exchange messages with this rank. `routing` says how tokens are spread over
+    experts (a text for `routing_of`, or a `Routing`). `steps` are the first and the last of the
+    script's steps to record. `values` sets unknown values by line of the script ("train.py:7"). A
+    rank trains on `samples` samples a step (0: as many as its loader yields). The script sees this
+    `gpu`. After `timeout` seconds the capture gives up (0: never). `marks` says how the script
+    marks the ends of steps: "profiler" or "nvtx=TEXT".
     """
 
     stages: bool = False

@@ -54,8 +54,8 @@ def _asides(log: Log, world: int) -> Iterator[str]:
 
 def forgotten(held: list[Any]) -> Iterator[str]:
     """Yield a note if weights get gradients but no optimizer holds them; `held` are the optimizers'
-    weights. There is no note if both have about equally many elements: the optimizers then hold
-    copies in another precision or layout."""
+    weights. There is no note if these weights and `held` have about equally many elements: the
+    optimizers then hold copies in another precision or layout."""
     from torch import Tensor
     from torch.nn import Parameter
 

@@ -119,7 +119,7 @@ def _bytes(memory: Any, tensor: Any) -> Any:
     return memory.as_strided(sizes, strides, tensor.storage_offset() * width)
 
 
-# A result with more elements is not computed: the limits for whole numbers, and for floats (True).
+# A result with more elements is not computed. The key says whether its numbers are floats.
 _MOST = {False: 1 << 24, True: 1 << 20}
 # Operators whose floats are computed if the result has at most `_FEW` elements (overflow flags).
 _EXACT, _FEW = ("full", "scalar_tensor"), 64
@@ -249,7 +249,8 @@ class TensorContents:
     def _follow(
         self, func: Any, name: str, given: list[Any], args: Any, kwargs: Any, results: list[Any]
     ) -> None:
-        """Keep the content of an operator's results, or of the arguments that it changes."""
+        """Keep the content of an operator's results, or of the arguments that the operator
+        changes."""
         if (func.is_view or name in ALIASES) and all(
             isinstance(tensor, self.fake) for tensor in given
         ):

@@ -153,8 +153,8 @@ def _ddp(torch: Any, patches: Patches, log: Log) -> None:
 
 def _ddp_buckets(dist: Any, ddp: Any, patches: Patches, log: Log) -> None:
     """Patch DDP to make its buckets in the order in which gradients come, as real DDP does from the
-    second step on. Until a backward pass has shown another order, this is the reverse order of the
-    weights. If weights may go unused, torch keeps the first buckets (reducer.hpp,
+    second step on. Until a backward pass has shown this order, the reverse order of the weights
+    stands in. If weights may go unused, torch keeps the first buckets (reducer.hpp,
     `should_rebuild_buckets`)."""
     model, assign = ddp.DistributedDataParallel, dist._compute_bucket_assignment_by_size
     help_init, forward = model._ddp_init_helper, model.forward
@@ -171,7 +171,7 @@ def _ddp_buckets(dist: Any, ddp: Any, patches: Patches, log: Log) -> None:
         return help_init(self, weights, *args, **kwargs)
 
     def buckets(weights: list[Any], asked: list[int], *rest: Any) -> Any:
-        """torch/csrc/distributed/c10d/reducer.cpp, `rebuild_buckets`."""
+        """Assign buckets as `rebuild_buckets` does (torch/csrc/distributed/c10d/reducer.cpp)."""
         if len(asked) > 1:
             return assign(weights, asked, *rest)
         found, sizes = assign([weights[place] for place in order], limits, *rest)

@@ -85,8 +85,8 @@ Entry = Script | Module | Code
 
 @dataclass(frozen=True)
 class Started:
-    """The effect of a command line: it starts an entry with its arguments in a `world` of ranks (0:
-    the command does not say how many), with variables of the environment."""
+    """The effect of a command line. It starts an entry with arguments and with variables of the
+    environment, in a `world` of ranks (0: the command does not say how many)."""
 
     entry: Entry
     arguments: tuple[str, ...]

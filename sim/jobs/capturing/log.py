@@ -31,7 +31,7 @@ class Row:
     stream: int
     line: int
     phase: Phase
-    passed: int  # how many changes of phase came before it
+    passed: int  # how many changes of phase came before the allocation
     again: bool
 
 
@@ -78,7 +78,7 @@ class Log:
     waits: set[int] = field(default_factory=set)  # lines at which the host waits for the device
     places: dict[str, str] = field(default_factory=dict)  # as `Recording.places`
     where: Callable[[], str] = lambda: ""  # the script's present line, or ""
-    asides: dict[int, str] = field(default_factory=dict)  # lines of events without a gradient
+    asides: dict[int, str] = field(default_factory=dict)  # lines, by event without a gradient
     graph: int = 0  # the CUDA graph that is being launched
     backward_ended: Callable[[], object] = lambda: None  # called after each backward pass
     waited: Callable[[], object] = lambda: None  # called at each wait of the host

@@ -52,7 +52,7 @@ def mode(torch: Any, recorder: "Recorder") -> Any:
 
 
 class _Function:
-    """Facts about an operator that each of its calls needs."""
+    """Facts about an operator that hold for all its calls."""
 
     def __init__(self, torch: Any, func: Any) -> None:
         self.func = func  # kept, so no other object gets its `id`
@@ -103,7 +103,7 @@ class Recorder:
         self.group, self.work = c10d.ProcessGroup, c10d.FakeWork
         self.named_group = c10d._resolve_process_group
         self.functions: dict[int, _Function] = {}  # by their identities
-        self.numbers: dict[Any, int] = {}  # of operators in the log, by the key of a call
+        self.numbers: dict[Any, int] = {}  # numbers of operators in the log, by the key of a call
         self.forward_lines: dict[int, int] = {}  # by the sequence number of autograd's nodes
         self.numbered = torch.autograd._get_sequence_nr()
         self.mode: Any = None  # the dispatch mode that calls `dispatched`
@@ -174,8 +174,8 @@ class Recorder:
         return ran.out
 
     def _waits(self, name: str, args: Any, kwargs: Any, ran: Any) -> bool:
-        """Whether a copy between host and device holds up the host (aten/src/ATen/native/cuda/
-        Copy.cu: `memcpy_and_sync`, unless it is `non_blocking`)."""
+        """Whether a copy between host and device holds up the host, as all copies do that are not
+        `non_blocking` (aten/src/ATen/native/cuda/Copy.cu, `memcpy_and_sync`)."""
         if name not in ("_to_copy", "copy_"):
             return False
         asked = kwargs.get("non_blocking") or (name == "copy_" and len(args) > 2 and args[2])
@@ -201,8 +201,8 @@ class Recorder:
             self.log.track(tensor.untyped_storage(), stream, line, again=again)
 
     def _again(self) -> bool:
-        """Whether a backward pass is recomputing: gradients are enabled, or its compiled graph runs
-        a kernel of the forward pass."""
+        """Whether a backward pass is recomputing: gradients are enabled, or a compiled graph runs a
+        kernel of the forward pass."""
         if self.log.phase != "backward":
             return False
         fused = self.line.fused()

@@ -1,4 +1,4 @@
-"""How do recurrent layers run on fake tensors? Like cuDNN's: a single operator for each pass.
+"""How do recurrent layers run on fake tensors? As a single operator for each pass, as with cuDNN.
 
 Without cuDNN, torch runs several operators for each time step. Here `lstm`, `gru`, `rnn_tanh` and
 `rnn_relu` call `_cudnn_rnn` as torch does on a GPU (aten/src/ATen/native/cudnn/RNN.cpp,
@@ -70,8 +70,8 @@ def _forward(
     hidden: int, projection: int, layers: int, batch_first: bool, dropout: float, train: bool,
     both: bool, *_: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Return the output, the last states, and the reserve space, which the backward pass reads. Its
-    size is a lower bound: cuDNN tells the true size only on a device
+    """Return the output, the last states, and the reserve space, which the backward pass reads. The
+    reserve's size is a lower bound: cuDNN tells the true size only on a device
     (cudnnGetRNNTempSpaceSizes)."""
     directions = 1 + both
     out = input.new_empty(*input.shape[:2], directions * hx.shape[-1])

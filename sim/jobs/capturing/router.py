@@ -14,7 +14,7 @@ from sim.config.schema import validate
 from sim.model.experts.routing import Routing, shares
 
 _LAWS = {"zipf": "exponent", "dirichlet": "alpha"}  # laws with the parameter that a text may set
-_MOST = 4096  # experts; a top-k over more scores does not choose experts
+_MOST = 4096  # the most experts; a top-k over more scores does not choose experts
 
 
 def routing_of(text: str) -> Routing:

@@ -22,7 +22,7 @@ from sim.jobs.capturing.patches import Patches
 _MOST_ASKED, _SOON_ASKED, _OPERATORS = 20_000, 50, 250_000
 _SEVERAL = 4  # progress messages name a line that has made at least this many decisions
 _NAMED = 8  # the most lines that a message names
-# Results of comparing a tensor with itself, of comparing it with infinity, and of tests.
+# Results of comparing a tensor with itself, of comparing a tensor with infinity, and of tests.
 _ITSELF = {"eq": True, "ge": True, "le": True, "ne": False, "gt": False, "lt": False}
 _INFINITY = {"eq": False, "ne": True}
 _ASKED = {"isnan": False, "isinf": False, "isposinf": False, "isneginf": False, "isfinite": True}
@@ -124,7 +124,7 @@ class UnknownValues:
         self, log: Log, place: Callable[[], str], given: Mapping[str, float], folder: str
     ) -> None:
         self.log, self.place, self.given, self.folder = log, place, given, folder
-        self.asked: dict[str, None] = {}  # lines that asked for values, in order
+        self.asked: dict[str, None] = {}  # lines that needed values, in order
         self.last = ""  # the option that reverses the last decision by a made-up value
         self.made_up = False  # whether the value that was read last is made up
         self._decided_at: set[str] = set()

@@ -63,7 +63,8 @@ class Pages:
             self.gone[key] = self.gone.get(key, 0) + 1
 
     def steady(self, step: int) -> int:
-        """How many steps pass until a sequence fills its window; a large number if none does."""
+        """How many steps pass until a sequence fills its window; a large number if no sequence
+        does."""
         while self.full and self.gone.get(self.full[0], 0):
             key = heappop(self.full)
             self.gone[key] -= 1
@@ -150,7 +151,7 @@ class Cache:
         return size
 
     def lasts(self) -> int:
-        """For how many steps the cache has room; a large number if it never runs out."""
+        """For how many steps the cache has room; a large number if the room never runs out."""
         block, free = self.pages[0].block, self.room - self.used + _LITTLE * self.pages[0].size
         period = 0.0
         for pages in self.pages:

@@ -86,7 +86,7 @@ class _Played:
 
     @property
     def ends(self) -> list[float]:
-        """When each server ran out of work for the last time (s); 0 if it never had any."""
+        """When each server ran out of work for the last time (s); 0 if it never had work."""
         return [server.moments[-1].at if server.moments else 0.0 for server in self.servers]
 
     @property
@@ -180,7 +180,8 @@ class _Means(NamedTuple):
 
 
 def _means(servers: Sequence[Server], room: float) -> _Means:
-    """The means of all servers; a quantity that grows between two states counts with its mean."""
+    """The means over all servers. A quantity that grows between two states counts with the mean of
+    its two values."""
     busy = batch = held = read = fullest = 0.0
     for server in servers:
         for state, behind in pairwise(server.moments):

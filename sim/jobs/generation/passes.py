@@ -1,9 +1,9 @@
 """A forward pass without gradients: the operators of training, on any number of tokens.
 
 The tokens of all sequences in a step are the rows of the blocks. A decode step has one row for each
-sequence, a prompt has one row for each of its tokens. Only the core of attention knows sequences.
-It becomes kernels that read a cache (`sim.jobs.generation.attention`). Layers that have states
-instead of attention read and write each sequence's state once a step.
+sequence, a prompt has one row for each of its tokens. Only the core of attention tells sequences
+apart. It becomes kernels that read a cache (`sim.jobs.generation.attention`). Layers that have
+states instead of attention read and write each sequence's state once a step.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
 """A job's own view of the cluster: its GPUs are numbered from 0, its links lead to real switches.
 
-A placed network answers for the nodes that the job has. Links above the nodes (uplinks of pods,
-stores, cables) keep their names in the cluster; links of a node or a GPU have the job's own
-numbers, which `Place.link` translates.
+A placed network only has the job's nodes. Links above the nodes (uplinks of pods, stores, cables)
+keep their names in the cluster; links of a node or a GPU have the job's own numbers, which
+`Place.link` translates.
 """
 
 from collections.abc import Callable

@@ -46,7 +46,7 @@ class Occupancy:
         self._idle += len(place.nodes) * len(place.slots)
 
     def fail(self, node: int) -> None:
-        """Take a node, which no job has any more, out of service."""
+        """Take a node out of service; its jobs have already left it."""
         self.out.add(node)
         self._idle -= len(self.free[node])
         self.free[node] = set()

@@ -1,6 +1,6 @@
 """Jobs come, wait for room, run at the pace that their company allows, and leave.
 
-A job's company are the jobs that it meets on links. Between two of these events each job on the
+A job's company is the set of jobs that it meets on links. Between two events each job on the
 cluster has a steady pace, the seconds of a step (`paces`). In a time t it does t / pace steps, or
 the share t / pace of a checkpoint. A job keeps its phase within a step when its company changes.
 """
