@@ -88,12 +88,12 @@ class Axes:
     """The size (`mesh`) and stride of each axis, and the axes `of` each group by its number. The
     fastest varying axis comes first.
 
-    The outermost axis other than the pipeline's is data parallel, as in torch's own meshes. Data
-    parallel, too, are axes whose collectives have streams of their own (as in FSDP), and axes along
-    which gradients are summed together with the outermost axis (experts lie within data-parallel
-    ranks). Tensor parallelism needs its results at once, so its collectives are on the main stream.
-    Of two data-parallel axes, the outer axis holds replicas. The axis along which attention gets
-    its keys and values is context parallel.
+    The outermost axis other than the pipeline's is data parallel, as in torch's own meshes. An axis
+    is data parallel, too, if its collectives have streams of their own (as in FSDP). So is an axis
+    along which gradients are summed together with the outermost axis, as experts lie within
+    data-parallel ranks. Tensor parallelism needs its results at once, so its collectives are on the
+    main stream. Of two data-parallel axes, the outer axis holds replicas. The axis along which
+    attention gets its keys and values is context parallel.
     """
 
     mesh: Mapping[str, int]

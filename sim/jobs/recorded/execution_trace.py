@@ -87,9 +87,9 @@ def _one_step(events: Sequence[Event]) -> list[Event]:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The `group` of a collective as NCCL's node (`record_param_comms`) gives it: the group's name
-    or address, the rank's place in the group (-1: unknown), the group's size (0: unknown), and its
-    members if they are known."""
+    """A collective as NCCL's node (`record_param_comms`) describes it. `group` is the name or
+    address of its group. The other fields are the rank's `place` in the group (-1: unknown), the
+    group's `size` (0: unknown), and its `members`, if they are known."""
 
     group: str
     place: int

@@ -121,7 +121,7 @@ def kernel_of(operator: Operator) -> Kernel:
 
 
 def run_on(kernel: K, device: Device) -> K:
-    """The kernel as torch runs it on a device: products that allow tf32 need fp32 without it."""
+    """The kernel as torch runs it: on a device without tf32, products run in fp32 instead."""
     if isinstance(kernel, Gemm) and kernel.precision == "tf32":
         known = "tf32" in device.peak.known
         return kernel if known else replace(kernel, precision="fp32")

@@ -14,9 +14,9 @@ from sim.program.memory import MemoryUse, added, in_a_row
 
 
 class EventTimes:
-    """The times of each event of a played step (s): when the host reaches the event (`issued`), and
-    when the device has `done` all work of the event's stream so far. The host takes `hosts` seconds
-    for each event, and `opening` seconds before the first."""
+    """The times of each event of a played step (s). `issued` is when the host reaches the event;
+    `done` is when the device has finished all work of the event's stream so far. The host takes
+    `hosts` seconds for each event, and `opening` seconds before the first."""
 
     def __init__(
         self, recording: Recording, done: Sequence[float], hosts: Sequence[float], opening: float

@@ -63,7 +63,7 @@ def program(
     `kernels` has the kernel of each operator of each recording; `time` gives a kernel's seconds on
     the device. The step of a stage is a single pass; its operations name the recorded passes to
     which they belong. Messages between stages were recorded, too. `factors` has a factor that
-    multiplies the host's seconds (`HOST`), and factors by cause: the collectives of a cause slow
+    multiplies the host's seconds (`HOST`), and factors by cause. The collectives of a cause slow
     kernels as if they lasted that many times as long.
     """
     slower = factors.get(HOST, 1.0)

@@ -113,8 +113,8 @@ def sharded_states(recording: Recording, axes: Axes, axis: str) -> tuple[str, ..
     """The states of which each rank along an axis holds a share.
 
     A state is sharded under two conditions. Calls along the axis gather all weights in a step, a
-    byte or more of each parameter, and the rank holds no more than its share of the state. So
-    gathers of losses are no sign of sharding, and ZeRO-1 shards the optimizer's states alone.
+    byte or more of each parameter. The rank holds no more than its share of the state. So gathers
+    of losses are no sign of sharding, and ZeRO-1 shards the optimizer's states alone.
     """
     if not _of_weights(recording, axes, axis, _along(recording, axes, axis, "all_gather")):
         return ()
@@ -144,7 +144,8 @@ def _along(recording: Recording, axes: Axes, axis: str, name: str) -> list[Event
 
 def _of_weights(recording: Recording, axes: Axes, axis: str, calls: Sequence[Event]) -> bool:
     """Whether calls along an axis move a byte or more of each parameter in this rank's part of the
-    model. If the number of parameters is unknown: whether they move more bytes than all-reduces."""
+    model. If the number of parameters is unknown, the calls must move more bytes than all-reduces
+    do."""
     moved = sum(call.bytes for call in calls)
     if not recording.parameters:
         return moved > sum(call.bytes for call in _along(recording, axes, axis, "all_reduce"))

@@ -48,8 +48,8 @@ class RecordedScenario(BaseScenario):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A recorded step with everything that is needed to play it: a recording and its memory for
-    each pipeline stage, the software stack and the machine."""
+    """A recorded step, ready to be played. It has a recording and its memory for each pipeline
+    stage, the software stack and the machine."""
 
     kind: ClassVar[str] = "sim.jobs.recorded.kind"
     job: ClassVar[None] = None

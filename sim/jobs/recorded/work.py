@@ -77,9 +77,9 @@ def _learnt_from(recording: Recording) -> tuple[int, int]:
 
     The labels of a loss are counted. They are tokens if an embedding looks up equally many indices
     in sequences, or one index more in each sequence (labels are shifted). They are also tokens if
-    an embedding looks up equally many in a single row, and its table has no more rows than there
-    are classes. Other labels are samples, such as images. If no loss has labels, embeddings are
-    counted (`_looked_up`). Samples that a loader has counted take precedence.
+    an embedding looks up equally many in a single row, from a table with no more rows than classes.
+    Other labels are samples, such as images. If no loss has labels, embeddings are counted
+    (`_looked_up`). Samples that a loader has counted take precedence.
     """
     forward = [e for e in recording.events if e.kind == "kernel" and e.phase == "forward"]
     seen = Counter(event.operator for event in forward if not event.again)
@@ -144,7 +144,7 @@ def _looked_up(recording: Recording) -> tuple[int, int]:
 
     In each run of consecutive forward kernels (of one or several microbatches) the embedding with
     most lookups counts, frozen or not. If gradients of embeddings show that the step learns from
-    some of the tokens, only these tokens count: a model that only judges looks up tokens, too.
+    some of the tokens, only these tokens count. A model that only judges looks up tokens, too.
     """
     kernels = (event for event in recording.events if event.kind == "kernel" and not event.again)
     learnt, done = Counter[Shape](), Counter[Shape]()

@@ -107,7 +107,7 @@ class ReinforcementAnswer(JobAnswer):
 
     @property
     def cost(self) -> tuple[str, float]:
-        """The cost by which loops are ranked (s for 1,000 answers), after its description."""
+        """Description and value (s for 1,000 answers) of the cost by which loops are ranked."""
         return "for a thousand answers that are learnt from", 1000.0 * self.step_time / self.samples
 
     @property

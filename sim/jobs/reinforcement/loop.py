@@ -2,15 +2,14 @@
 
 Three mechanisms together give every way in which trainer and servers take turns.
 
-- *Admission.* At version v of the weights, at most (v + 1 + staleness + oversample) times as many
-  groups as a step has (`prompts`) have begun, not counting dropped groups. So a step's group never
+- *Admission.* A step has `prompts` groups. At version v of the weights, at most (v + 1 + staleness
+  + oversample) x prompts groups have begun, not counting dropped groups. So a step's group never
   begins more than `staleness` steps ahead. With staleness 0, the sides take turns. With 1, a step
   of generation runs beside a step of training. With more, generation is a stream.
-- *A batch.* The trainer takes the groups of `chunk` prompts as soon as these groups are ready, in
-  the order in which they became ready. Groups begun beyond the bound of staleness are then dropped
-  or kept.
-- *A swap.* New weights wait for running answers, or running answers go on with the new weights, or
-  running answers begin anew.
+- *A batch.* As soon as `chunk` groups are ready, the trainer takes them, in the order in which they
+  became ready. Groups begun beyond the bound of staleness are then dropped or kept.
+- *A swap.* When new weights arrive, they wait for running answers, or running answers go on with
+  the new weights, or they begin again.
 
 Servers on the trainer's GPUs pause while it trains. A step of the trainer is divided into seconds
 by cause, which add up to the step.

@@ -155,15 +155,15 @@ def _lengths(mean: float, cap: int) -> dict[str, Any]:
 # of steps, not the level.
 _VERL_MEAN = 1200.0
 # Seconds for each token of the padded batch in a process of verl, from messages of its commits a
-# month before the runs' recipe: `ray.put` of 6,400 x 20,480 tokens takes 28.85 s, with many threads
-# 19.86 s (04726dbf1); a batch is taken in 0.74 s if it is given in 2.58 s (ac2f790f5).
+# month before the runs' recipe: `ray.put` of 6,400 x 20,480 tokens takes 28.85 s, or 19.86 s with
+# many threads (04726dbf1). Taking a batch needs 0.74 s if giving it needs 2.58 s (ac2f790f5).
 _VERL_GIVES, _VERL_CONTROLLER = (seconds / (6400 * 20480) for seconds in (28.85, 19.86))
 _VERL_TAKES = 0.74 / 2.58 * _VERL_GIVES
 _VERL_WORKERS = 8  # rollout.agent.num_workers: processes that hand on written answers
 _VERL_PLACES = 16  # prompts at once per server (fully_async_rollouter.py, max_concurrent_samples)
 # The causes in verl's timers. "gen" of a colocated step includes waking the servers with the new
 # weights (agent_loop.py, generate_sequences). "step" of an asynchronous step ends before weights
-# are sent; its "gen" waits for answers that a process of the servers hands on one after the other
+# are sent. Its "gen" waits for answers that a process of the servers hands on one after the other
 # (fully_async_trainer.py, fit; fully_async_rollouter.py, _consumer_worker).
 _VERL_COLOCATED = {"generation": ("generation", "weights to servers", "sleep and wake")}
 _VERL_WAITS = {"generation": ("generation", "reward")}

@@ -200,7 +200,7 @@ class Rollouts:
 
 
 def _together(prompts: int, answers: int, servers: int) -> int:
-    """How many answers of a prompt go to a server together, so that all servers get as many.
+    """How many answers of a prompt go to a server together, so that all servers get equally many.
 
     >>> _together(64, 16, 16), _together(100, 16, 64), _together(32, 16, 64)
     (16, 1, 8)

@@ -70,7 +70,7 @@ class Tools(Checked):
 class Servers(Checked):
     """Where answers are written: on `gpus` GPUs of the servers' own, and with `shared` also on the
     trainer's GPUs while it does not train. A server has the GPUs of its `layout`; `tuning` alters
-    values of its engine's file, such as `memory`, the share of a GPU's memory for it."""
+    values of its engine's file, such as `memory`, the engine's share of a GPU's memory."""
 
     engine: str = "vllm"
     tuning: dict[str, Any] = field(default_factory=dict)
@@ -89,13 +89,13 @@ class WeightTransfer(Checked):
     """How weights reach the servers, after each step of the trainer.
 
     "broadcast": weights are gathered on every rank of the trainer, and one rank sends them to all
-    servers. "buckets": all ranks broadcast in turn; meanwhile each rank keeps its part of the
-    tensors in pinned memory of its host, which is allocated anew each time. "sharded": each rank
-    sends its shard to the servers that need it. "host": shards pass through the memory of both
-    hosts. "storage": weights are written to the cluster's `[storage]` and read from it, or at
-    `storage` B/s. `tensor` is the software's cost of each tensor (s): gathering, sending, renaming
-    it for the other layout, loading. Each expert has tensors of its own, so this cost is most of
-    the time of a mixture of experts; software that sends buckets has 0.
+    servers. "buckets": all ranks broadcast in turn. Each rank keeps its part of the tensors in
+    pinned memory of its host, which is allocated anew each time. "sharded": each rank sends its
+    shard to the servers that need it. "host": shards pass through the memory of both hosts.
+    "storage": weights are written to the cluster's `[storage]` and read from it, at its bandwidth
+    or at `storage` B/s. `tensor` is the software's cost of each tensor (s): gathering, sending,
+    renaming it for the other layout, loading. Each expert has tensors of its own, so this cost is
+    most of the time for a mixture of experts. For software that sends buckets, it is 0.
     """
 
     way: Way = "broadcast"

@@ -69,7 +69,7 @@ def count_update(
     *,
     equal: bool = True,
 ) -> None:
-    """Count an update that all workers make together just once, after `steps` steps of each.
+    """Count once an update that all workers make together, after `steps` steps of each.
 
     The record takes the loss on this worker's weights if all workers then have `equal` weights.
     Otherwise it takes the loss on the mean weights, after all workers have made the update."""

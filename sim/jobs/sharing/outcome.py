@@ -43,13 +43,14 @@ class Outcome(JobAnswer):
 
     `loss` is the loss of the method's weights: the servers' weights, or the mean of all workers'.
     It is no finite number if the run has `diverged` (None in JSON). `spread` has the mean loss of
-    the workers' own weights (`worker`), the highest (`worst`), and the `distance` between workers:
-    the root mean square of |x_i - mean|. `rate` is the learning rate in words; `reach` is how far
-    the gradient of one worker moves the weights in the end (`Sharing.reach`). `curve` holds points
-    (s, samples, loss, bytes, accuracy) of the run (`curve_frame`); `accuracy` is the share of right
-    answers at its end, if the task classifies. From `time_to_target` on, the loss is at most the
-    `target` for the rest of the run. `label` says what the losses show. `to_target` has the
-    `seconds` and `samples` to the target of `[sharing.efficiency]` with this `batch` an update.
+    the workers' own weights (`worker`), and the highest of these losses (`worst`). Its `distance`
+    is the root mean square of |x_i - mean|, for the weights x_i of worker i. `rate` is the learning
+    rate in words; `reach` is how far the gradient of one worker moves the weights in the end
+    (`Sharing.reach`). `curve` holds points (s, samples, loss, bytes, accuracy) of the run
+    (`curve_frame`); `accuracy` is the share of right answers at its end, if the task classifies.
+    From `time_to_target` on, the loss is at most the `target` for the rest of the run. `label` says
+    what the losses show. `to_target` has the `seconds` and `samples` to the target of
+    `[sharing.efficiency]` with this `batch` an update.
     """
 
     view = "sim.interface.views.sharing"

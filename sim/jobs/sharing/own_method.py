@@ -50,8 +50,8 @@ def _name_of(kind: type[Sharing], where: str) -> str:
 
 
 def _check_members(kind: type[Sharing], where: str) -> None:
-    """Raise `InputError` for a missing `start`, for a key that redefines a key of all methods, and
-    for a function that takes other arguments than the function that it replaces."""
+    """Raise `InputError` if `start` is missing or a key redefines a key of all methods. Raise it
+    also if a function takes other arguments than the function that it replaces."""
     if isabstract(kind):
         fault = f"{kind.__name__} has no start(self, pool)"
         raise InputError(where, fault, "write start, which calls pool.train(loop)")

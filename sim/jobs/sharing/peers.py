@@ -20,8 +20,8 @@ from sim.program.causes import NEIGHBOURS
 
 
 class LocalPeriods:
-    """How many steps a worker makes before it averages: `period` steps, or a number drawn from a
-    geometric distribution with this mean (SwarmSGD; Nadiradze et al. 2021)."""
+    """The number of steps before a worker averages: `period`, or a number drawn from a geometric
+    distribution with this mean (SwarmSGD; Nadiradze et al. 2021)."""
 
     def __init__(self, pool: WorkerPool, worker: Worker, period: int, *, geometric: bool) -> None:
         self.worker, self.period = worker, period

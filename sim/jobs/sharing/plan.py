@@ -174,7 +174,8 @@ class Sharing(ABC):
 
     def reach(self, workers: int) -> float:
         """How far a worker's gradient moves the reported weights in the end: `outer_reach` x rate /
-        number of averaged gradients (`spread`), divided by (1 - beta) with a momentum."""
+        `spread`, where `spread` counts averaged gradients. A momentum beta divides it by (1 -
+        beta)."""
         learning = self.learning or Learning()
         beta = learning.beta if learning.optimizer in ("momentum", "nesterov") else 0.0
         return self.outer_reach * self.rate(workers) / self.spread(workers) / (1.0 - beta)

@@ -15,7 +15,7 @@ from sim.scenario.scenario import BaseScenario, named_columns
 class SharingScenario(BaseScenario):
     """Workers that share updates by a `method`.
 
-    Without a `[plan]` a worker is a GPU, a node or a number of GPUs; with a `[plan]` it is the
+    Without a `[plan]`, a worker is a GPU, a node or a number of GPUs. With a `[plan]`, it is the
     group that the plan lays out. `[sharing.times]` states how long a step takes without a model.
     """
 

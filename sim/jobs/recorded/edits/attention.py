@@ -120,8 +120,8 @@ def _by_hand(recording: Recording) -> Iterator[_ByHand]:
 def _found(
     row: Sequence[int], operators: Sequence[Operator], products: Sequence[int], softmax: int
 ) -> _ByHand | None:
-    """The attention of these `products` around a `softmax`, all given as places in the row; None if
-    other kernels lie between them, or if a mask depends on more than positions."""
+    """The attention of these `products` around a `softmax`, given as places in the row. Return None
+    if other kernels lie between them, or if a mask depends on more than positions."""
     given = operators[softmax].inputs
     scores = given[0].shape if given else ()
     fused = _operator([operators[place] for place in products], scores)

@@ -135,7 +135,7 @@ def _narrowed(operator: Operator, narrow: Callable[[Tensor], Tensor], passes: in
 
 
 def _single(narrow: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Apply `narrow` to tensors of floats with two or more dimensions, and to no others."""
+    """Apply `narrow` to tensors of floats with two or more dimensions, not to other tensors."""
 
     def changed(tensor: Tensor) -> Tensor:
         return narrow(tensor) if len(tensor.shape) > 1 and tensor.dtype in _FLOATS else tensor

@@ -41,7 +41,7 @@ def edits(setup: Recorded) -> Iterator[Edit]:
 
 
 def kept(recording: Recording, axes: Axes, share: float) -> Recording:
-    """The recording with the tensors of a share of its recomputed stretches kept instead."""
+    """The recording without a share of its recomputed stretches, whose tensors stay in memory."""
     stretches = list(_stretches(recording))
     # The first stretches belong to the last layers; other stretches would save as much.
     chosen = stretches[: round(share * len(stretches))]

@@ -5,7 +5,7 @@ McCandlish et al. 2018 (arXiv 1812.06162). A batch of B samples needs S steps an
     S = S_min (1 + B_crit / B)    E = E_min (1 + B / B_crit)    B_crit = E_min / S_min
 
 so (S / S_min - 1) (E / E_min - 1) = 1. B_crit is near the simple noise scale of the gradient,
-tr(Sigma) / |G|^2, where Sigma is the covariance of one sample's gradient and G the true gradient.
+tr(Sigma) / |G|^2. Sigma is the covariance of a single sample's gradient, G is the true gradient.
 The simple noise scale equals the paper's noise scale if the loss has the same curvature in all
 directions.
 """

@@ -30,7 +30,8 @@ class Module:
     (`torch.func.vmap` over their weights and batches). Needs the extra `torch`.
 
     Raises `InputError` for layers that draw random numbers or keep running statistics in training
-    (dropout, batch norm): a gradient would depend on the order in which workers are simulated.
+    (dropout, batch norm). With them, a gradient would depend on the order in which workers are
+    simulated.
     """
 
     def __init__(

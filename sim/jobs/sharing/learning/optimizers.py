@@ -25,7 +25,7 @@ _BY_LAYER = ("lars", "lamb")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
     """A rule and its constants; `state` starts at zero. A step of a rule turns weights w and their
-    gradient g into new weights; r is the learning rate, m and s are vectors of state.
+    gradient g into new weights. r is the learning rate, m and s are vectors of state.
 
     - sgd: w - r g (Robbins and Monro 1951).
     - momentum: m = beta m + g; w - r m (Polyak 1964). `nesterov`: w - r (g + beta m) (Nesterov

@@ -16,8 +16,8 @@ Rows = NDArray[np.int64]  # numbers of rows of a data set
 
 class LearningTask(Protocol):
     """The questions that a simulation asks of a task. A task may also have `shapes`, the shapes of
-    its layers (a vector's length, a matrix's rows and columns, or more), and a method `accuracy`
-    like `loss`: the share of right answers on the same data."""
+    its layers (a vector's length, a matrix's rows and columns, or more). It may have a method
+    `accuracy`: the share of right answers on the data of `loss`."""
 
     @property
     def name(self) -> str: ...

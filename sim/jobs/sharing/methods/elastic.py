@@ -59,9 +59,9 @@ class Elastic(ServerBased):
 def elastic_averaging(plan: Elastic, pool: WorkerPool) -> TrainingLoop:
     """Asynchronous EASGD (Zhang, Choromanska and LeCun 2015, arXiv 1412.6651).
 
-    With alpha = `moving_rate` / n for n workers, and d = alpha (x_i - centre) for the weights x_i
-    of worker i: x_i <- x_i - d, centre <- centre + d. So only gradients change the sum of all x_i
-    and the centre. With Nesterov's momentum in the workers the method is EAMSGD.
+    Of n workers, worker i has the weights x_i. With d = (x_i - centre) `moving_rate` / n: x_i <-
+    x_i - d, centre <- centre + d. So only gradients change the sum of all x_i and the centre. With
+    Nesterov's momentum in the workers the method is EAMSGD.
     """
     server, strength = pool.server, plan.moving_rate / len(pool.workers)
 

@@ -123,8 +123,8 @@ class LocalSGD(Sharing):
         return Calendar(period=self.period, fragments=self.fragments, overlap=self.overlap)
 
     def kept(self, parameters: float, width: float, workers: int) -> dict[str, float]:
-        """Bytes of the weights at the start of the round and of the outer momentum; with overlap
-        also of the outer gradients that are on their way."""
+        """Bytes of the weights at the start of the round and of the outer momentum. With overlap,
+        the outer gradients on their way count, too."""
         copies = 2 if self.outer_momentum else 1
         kept = Sharing.kept(self, parameters, width, workers)
         kept["outer state"] = copies * FP32 * parameters
@@ -181,8 +181,8 @@ def _site(pool: WorkerPool, first: int, size: int) -> Barrier:
 
 
 class Piece:
-    """A fragment of the weights, which all workers average: every P-th element of a task, or every
-    P-th layer of a model (the strided fragments of Douillard et al. 2025)."""
+    """A fragment of the weights, which all workers average. It has every P-th element of a task, or
+    every P-th layer of a model (the strided fragments of Douillard et al. 2025)."""
 
     def __init__(self, pool: WorkerPool, number: int, fragments: int) -> None:
         work = pool.workers[0].workload
@@ -212,7 +212,7 @@ class OuterSteps:
         self.joined = piece.barrier.join(worker.rank, steps, sent)
 
     def merge(self, keep: float) -> Process:
-        """Wait for the mean gradient and make the outer step, which changes the agreed weights; the
+        """Wait for the mean gradient and make the outer step, which changes the agreed weights. The
         worker goes on with `keep` x its own + (1 - `keep`) x the agreed weights."""
         worker, piece = self.worker, self.piece
         assert self.joined is not None

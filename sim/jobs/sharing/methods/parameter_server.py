@@ -38,7 +38,7 @@ class ParameterServer(ServerBased):
     adapts lambda as in DC-ASGD-a.
 
     With `cached` weights a worker of "ssp" pulls only when its copy lacks updates that the bound
-    promises; between pulls it applies its own updates to the copy. With `overlap` layers of at
+    promises. Between pulls, it applies its own updates to the copy. With `overlap` layers of at
     least `bucket` bytes are pushed and pulled beside the passes.
     """
 
