@@ -238,7 +238,7 @@ def test_a_trace_has_every_message_and_ends_with_the_last(tmp_path: Path) -> Non
         (["all_reduse", "1 MiB", "dgx-a100-hdr"], "no collective named"),
         (["all_reduce", "dgx-a100-hdr"], "KIND SIZE TOPOLOGY"),
         (["all_reduce", "1 MiB", "dgx-a100-hdr", "--sizes", "1KiB..2KiB"], "KIND SIZE TOPOLOGY"),
-        (["all_reduce", "dgx-a100-hdr", "--sizes", "2KiB..1KiB"], "smaller first"),
+        (["all_reduce", "dgx-a100-hdr", "--sizes", "2KiB..1KiB"], "smaller size first"),
         (["all_reduce", "dgx-a100-hdr", "--sizes", "2 kilos"], "2 kilos"),
         (["all_reduce"], "KIND SIZE TOPOLOGY"),
         (["all_reduce", "many", "dgx-a100-hdr"], "many"),
