@@ -41,7 +41,7 @@ class Speeds(Protocol):
 
 
 def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
-    """Yields the figures of each of several setups of one kind, or the setup's `InputError`."""
+    """Yield the figures of each of several setups of one kind, or the setup's `InputError`."""
     ask = _found(setups[0], "together") if len(setups) > 1 else None
     found: Mapping[int, Figures] = {} if ask is None else ask(setups)
     for number, setup in enumerate(setups):
@@ -57,31 +57,31 @@ def figures(setups: Sequence[Setup]) -> Iterator[Figures | InputError]:
 
 
 def pace(setup: Setup) -> "Pace":
-    """How fast a setup trains, and where. Raises `InputError` if the kind has no pace."""
+    """Return how fast a setup trains, and where. Raises `InputError` if its kind has no pace."""
     return cast("Pace", _ability(setup, "pace")(setup))
 
 
 def refuse_without(ability: str, scenario: BaseScenario) -> None:
-    """Raises `InputError` for a scenario of a kind without an ability, such as "pace"."""
+    """Raise `InputError` for a scenario of a kind without an ability, such as "pace"."""
     _ability(scenario, ability)
 
 
 def traffic(setup: Setup) -> "tuple[float, dict[Link, float]]":
-    """The mean seconds of a unit of work, and the bytes that the unit puts on each link. It serves
-    setups whose work is not a program. Raises `InputError` if the kind has no `traffic`."""
+    """Return the mean seconds of a unit of work, and the bytes that the unit puts on each link. It
+    serves setups whose work is not a program. Raises `InputError` if the kind has no `traffic`."""
     return cast("tuple[float, dict[Link, float]]", _ability(setup, "traffic")(setup))
 
 
 def speeds(setup: Setup, *, many: bool = False) -> Speeds:
-    """A setup's step time as a function of the speeds of resources. `many` compiles the step, which
-    saves time for many columns of factors. Raises `InputError` for a setup without a step, or with
-    a step that cannot be compiled."""
+    """Return a setup's step time as a function of the speeds of resources. `many` compiles the
+    step, which saves time for many columns of factors. Raises `InputError` for a setup without a
+    step, or with a step that cannot be compiled."""
     return cast(Speeds, _ability(setup, "speeds")(setup, many=many))
 
 
 def kernels(setup: Setup) -> "Sequence[Sequence[KernelCalls]]":
-    """The kernels of each stage, with their seconds and their number of calls in a step. Raises
-    `InputError` for a setup without a step."""
+    """Return the kernels of each stage, with their seconds and their number of calls in a step.
+    Raises `InputError` for a setup without a step."""
     found: Sequence[Sequence[KernelCalls]] = _ability(setup, "kernels")(setup)
     return found
 
@@ -90,14 +90,14 @@ KernelCalls = tuple[Kernel, float, int]  # a kernel, its seconds, its calls in a
 
 
 def by_line(setup: Setup) -> "ByLine | None":
-    """Seconds and memory by line of a setup's script; None if there is no script."""
+    """Return seconds and memory by line of a setup's script; None if there is no script."""
     ask = _found(setup, "by_line")
     return None if ask is None else cast("ByLine", ask(setup))
 
 
 def advice(setup: Setup) -> "list[Suggestion]":
-    """Changes of a setup's script that may make its step shorter. Raises `InputError` for a setup
-    without a script."""
+    """Return changes of a setup's script that may make its step shorter. Raises `InputError` for a
+    setup without a script."""
     return list(_ability(setup, "advice")(setup))
 
 
@@ -108,8 +108,8 @@ def moves(setup: Setup) -> "list[Suggestion]":
 
 
 def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:
-    """Copies of a scenario with its seed, the next seed and so on, without end. None if its play
-    draws no random numbers."""
+    """Return endless copies of a scenario with its seed, the next seed and so on; None if its
+    simulation draws no random numbers."""
     ask = _found(scenario, "seeded")
     if ask is None or ask(scenario, 0) is None:
         return None
@@ -117,25 +117,25 @@ def seeds(scenario: BaseScenario) -> Iterator[BaseScenario] | None:
 
 
 def effort(setup: Setup) -> float:
-    """How long it takes to play a setup (s of one core), to an order of magnitude."""
+    """Return how long a setup takes to simulate (s of one core), to an order of magnitude."""
     known: float | None = getattr(setup, "effort", None)
     return effort_of(setup.program, setup.machine) if known is None else known
 
 
 def adopted(path: os.PathLike[str] | str) -> dict[str, Any]:
-    """The settings with which scenarios use the classes that a user's Python file adds. Raises
-    `InputError` for a file that adds nothing."""
+    """Return the settings with which scenarios use the classes that a user's Python file adds.
+    Raises `InputError` for a file that adds nothing."""
     (adopt, *_) = (folder.adopt for folder in ours() if hasattr(folder, "adopt"))
     return cast("dict[str, Any]", adopt(Path(path)))
 
 
 def answer_of(scenario: BaseScenario) -> type[JobAnswer]:
-    """The class of a scenario's answers."""
+    """Return the class of a scenario's answers."""
     return cast("type[JobAnswer]", module_of(scenario).ANSWER)
 
 
 def planned(setup: Setup) -> PlanSetup:
-    """The setup of a job that a plan lays out. Raises `InputError` for other setups."""
+    """Return the setup of a job that a plan lays out. Raises `InputError` for other setups."""
     if setup.job is None:
         raise InputError(setup.name, *module_of(setup).LACKS)
     return cast(PlanSetup, setup)
@@ -148,7 +148,7 @@ def _ability(thing: BaseScenario | Setup, name: str) -> Any:
 
 
 def _found(thing: BaseScenario | Setup, name: str) -> Any:
-    """A function of a kind, from its module or from the module that its `QUESTIONS` name."""
+    """Return a function of a kind, from its module or from the module that its `QUESTIONS` name."""
     module = module_of(thing)
     further = getattr(module, "QUESTIONS", None)
     if further and not hasattr(module, name):
@@ -157,14 +157,14 @@ def _found(thing: BaseScenario | Setup, name: str) -> Any:
 
 
 def answers() -> tuple[type[JobAnswer], ...]:
-    """The classes of answers of all kinds."""
+    """Return the classes of answers of all kinds."""
     homes = [Scenario.kind, *(home_of(folder) for folder in folders())]
     return tuple(import_module(home).ANSWER for home in homes)
 
 
 def question(name: str) -> str:
-    """The question that a scenario asks: the first line of its kind's folder. Empty for a job of a
-    plan and for a file that cannot be read.
+    """Return the question that a scenario asks: the first line of its kind's folder. Empty for a
+    job of a plan and for a file that cannot be read.
 
     >>> question("ps-async"), question("gpt3-175b-megatron")
     ('How do workers that do not wait for one another train?', '')

@@ -32,11 +32,11 @@ LACKS = (
     "has no script: a plan lays it out",
     "leave out --advise: `sim explain` tries changes of the plan",
 )
-_OF_PASS, _HELD = 1e-4, 2.5e3  # s and bytes for each pass of an unfolded rank
+_OF_PASS, _HELD = 1e-4, 2.5e3  # s and bytes for each pass if every rank is simulated
 
 
 def set_up(scenario: Scenario, *, task: Any = None, brief: bool = False) -> PlanSetup:
-    """The job and the machine that a scenario names. Raises `InputError`."""
+    """Return the job and the machine that a scenario names. Raises `InputError`."""
     refuse_task(scenario.name, task)
     return from_scenario(scenario)
 
@@ -47,8 +47,8 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
 
     `unfold` simulates every rank by itself, which gives the same answer more slowly. The `engine`
     "clock" plays the step on the SimPy clock. "replay" plays it without a clock, which is faster
-    and exact where no transfers share a link. "auto" replays wherever that is exact;
-    `Result.engine` says which engine it took. Raises `InputError`.
+    and exact if no transfers share a link. "auto" replays whenever that is exact; `Result.engine`
+    says which engine ran. Raises `InputError`.
     """
     if unfold:
         _refuse_many_ranks(setup)
@@ -72,8 +72,8 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
 
 
 def _fixed_orders(job: Job) -> Iterable[tuple[str, Program]]:
-    """The programs of a job under the named schedules, if its order of passes was searched for;
-    otherwise nothing. The answer compares their step times with the order that was found."""
+    """Return the programs of a job under the named schedules, if its order of passes was searched
+    for; otherwise nothing. The answer compares their step times with the order that was found."""
     if job.order is None:
         return ()
     from sim.engine.ordering import fixed_orders

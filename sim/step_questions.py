@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
-    """The figures of the setups whose steps can be played without a clock, by their places in
-    `setups`. Steps of equal structure are played together."""
+    """Return the figures of the setups whose steps can be played without a clock, by their places
+    in `setups`. Steps of equal structure are played together."""
     from sim.engine.replay.together import runs  # only needed for several steps
 
     began = time.perf_counter()
@@ -51,7 +51,7 @@ def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
 
 
 def _steps(setups: Sequence[PlanSetup]) -> Iterator[tuple[int, tuple[Program, Machine]]]:
-    """Yields number, program and machine of each setup. Setups with slow parts or a searched order
+    """Yield number, program and machine of each setup. Setups with slow parts or a searched order
     are left out. Refused jobs are left out, too; their own answers say why."""
     for number, setup in enumerate(setups):
         if setup.machine.is_healthy and setup.job.order is None:
@@ -61,7 +61,7 @@ def _steps(setups: Sequence[PlanSetup]) -> Iterator[tuple[int, tuple[Program, Ma
 
 @waited("the step")
 def pace(setup: PlanSetup) -> "Pace":
-    """The pace of a setup's step, which is played without accounts of its seconds."""
+    """Return the pace of a setup's step, which is played without accounts of its seconds."""
     from sim.results.likely import Pace, checkpoint_bytes, of_bounds
 
     plan, model = setup.job.plan, setup.job.model
@@ -93,8 +93,8 @@ def _watts(setup: PlanSetup, seconds: float) -> float:
 
 
 def seeded(scenario: Scenario, number: int) -> Scenario | None:
-    """The scenario with another seed for the hashes of its network. None if the network hashes
-    nothing, or if the scenario has jitter."""
+    """Return the scenario with another seed for the hashes of its network. None if the network
+    hashes nothing, or if the scenario has jitter."""
     network = load_topology(scenario).network
     if scenario.jitter is not None or network is None or not network.hashed:
         return None
@@ -103,9 +103,9 @@ def seeded(scenario: Scenario, number: int) -> Scenario | None:
 
 
 def speeds(setup: PlanSetup, *, many: bool = True) -> "Split":
-    """The step time as a function of the speeds of kernels, host, latencies and links. The columns
-    of one compiled replay answer all speeds. Raises `InputError` for a step that cannot be
-    replayed."""
+    """Return the step time as a function of the speeds of kernels, host, latencies and links. One
+    compiled replay computes the times for all factors. Raises `InputError` for a step that cannot
+    be replayed."""
     from sim.uncertainty.draws import by_cause, split  # compiles columns; few jobs need them
 
     return split(setup.machine, setup.program, by_cause)

@@ -123,7 +123,7 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ("pp = 2", "pp = 1\ndefer_embedding_wgrad_compute = true", "without pipeline stages"),
         ("tp = 2", "tp = 2\nzero = 2\ndefer_embedding_wgrad_compute = true", "with zero = 2"),
         ("pp = 2", "pp = 1\naccount_for_loss_in_pipeline_split = true", "no split of layers"),
-        ("tp = 2", "tp = 2\naccount_for_loss_in_pipeline_split = true", "do not divide into 2"),
+        ("tp = 2", "tp = 2\naccount_for_loss_in_pipeline_split = true", "do not divide by 2"),
         ("tp = 2", "tp = 2\ntp_comm_overlap = true", "without sequence_parallel; set sequence_par"),
         ('"fp16"', '"fp8"', "A100 80GB SXM has no fp8; it has fp32, tf32, fp16, bf16"),
         ("tp = 2", "tp = 2\nlora = {modules = []}", "lora of no modules trains nothing; name one"),

@@ -52,19 +52,19 @@ class Transformer(Model):
     document. `qk_norm` normalises each head of Q and K by its root mean square, with a gain for the
     layer ("rmsnorm"), a gain for each head ("heads") or no gain ("l2"). With "whole" it normalises
     all heads together. `sinks` gives each head a logit that takes part in the softmax without a
-    key. `output_gate` multiplies attention's output by a sigmoid of the token. With `latent` the
-    model has multi-head latent attention. Feed-forward: `ffn` is the inner width of the block,
-    which has three matrices if `gated_mlp`. `glu_limit` clamps the gate and the gated half (0: no
-    clamp). `activation_weights` is the number of trained parameters of an activation without a
-    gate. `dropout` says whether the published training uses dropout (its masks cost memory and
-    time). Norms and biases: `post_norm` normalises after each residual sum; there is then no final
-    norm, but one after the embedding. `output_norms` also normalises the results of attention and
-    feed-forward block in front of the residual sum; without `pre_norm` these are a layer's only
-    norms. `embedding_norm` adds a norm after the embedding. A norm has `norm_weights` parameters
-    for each column, by default a gain, and in LayerNorm a shift if linear layers have biases.
-    `bias` gives a bias to every linear layer of a block, `biases` to the linear layers it names;
-    without `key_bias` keys have none. Ends: `predictions` > 0 makes the output layer BERT's, a
-    transform and then logits for that many masked tokens of each sequence; `pooler` adds BERT's
+    key. `output_gate` multiplies attention's output by a sigmoid of a projection of the token. With
+    `latent` the model has multi-head latent attention. Feed-forward: `ffn` is the inner width of
+    the block, which has three matrices if `gated_mlp`. `glu_limit` clamps the gate and the gated
+    half (0: no clamp). `activation_weights` is the number of trained parameters of an activation
+    without a gate. `dropout` says whether the published training uses dropout (its masks cost
+    memory and time). Norms and biases: `post_norm` normalises after each residual sum; there is
+    then no final norm, but one after the embedding. `output_norms` also normalises the results of
+    attention and feed-forward block in front of the residual sum; without `pre_norm` these are a
+    layer's only norms. `embedding_norm` adds a norm after the embedding. A norm has `norm_weights`
+    parameters for each column, by default a gain, and in LayerNorm a shift if linear layers have
+    biases. `bias` gives a bias to every linear layer of a block, `biases` to the linear layers it
+    names; without `key_bias` keys have none. Ends: `predictions` > 0 makes the output layer BERT's,
+    a transform and then logits for that many masked tokens of each sequence; `pooler` adds BERT's
     next-sentence classifier. A learned table of positions has `position_rows` rows (0: one for each
     token of a sequence, of the decoder's sequence after an encoder of sound). "relative"
     `positions` add to each score one of `position_buckets` numbers of its head; encoder and decoder

@@ -67,8 +67,8 @@ _asked: deque[tuple[tuple[object, ...], Known]] = deque(maxlen=_KEPT)
 
 
 def known_of(*whose: object) -> Known:
-    """The memo of a model, a stack and a device, from which points of a sweep take most results. A
-    new memo replaces a memo that is too large or rests on files that have changed."""
+    """Return the memo of a model, a stack and a device, from which points of a sweep take most
+    results. A new memo replaces a memo that is too large or rests on files that have changed."""
     for asked, known in _asked:
         if asked == whose and len(known) < _MOST and reads.holds(known.read):
             reads.rest_on(known.read)
@@ -117,11 +117,11 @@ class Job(EffectivePlan):
         return self.plan.defer_embedding_wgrad_compute and kind == HEAD and variant.kind == "B"
 
     def blocks(self, chunk: Chunk) -> Iterator[Block]:
-        """The blocks of a chunk in order: the description that all other code reads."""
+        """Return the blocks of a chunk in order: the description that all other code reads."""
         return (self.block(*slot) for slot in chunk.slots)
 
     def block(self, kind: str, again: Again = ALONE, words: Words = _AGAIN) -> Block:
-        """A block of this kind, as one rank of this job runs it."""
+        """Return a block of this kind, as one rank of this job runs it."""
         return self.known.memo(
             ("block", kind, again, words, self.workload),
             lambda: block(
@@ -319,7 +319,7 @@ class Job(EffectivePlan):
         )
 
     def matrices(self, chunks: Iterable[Chunk]) -> Mapping[ParameterGroup, tuple[Matrix, ...]]:
-        """The weight matrices that one rank holds of some chunks, by group."""
+        """Return the weight matrices that one rank holds of some chunks, by group."""
         key = tuple(chunks)
         return self.known.memo(("matrices", self.workload, key), lambda: self._matrices(key))
 
@@ -332,17 +332,17 @@ class Job(EffectivePlan):
         return found
 
     def gathered_bytes(self, group: ParameterGroup) -> float:
-        """Bytes per weight of a group while it crosses the network."""
+        """Return bytes per weight of a group while it crosses the network."""
         low = self.recipe if group.low else None
         return low.gathered_weight if low else self.stack.weight_bytes(self.plan.precision)
 
     def _blocks_of(self, chunks: tuple[Chunk, ...]) -> Iterator[tuple[Block, int]]:
-        """The blocks of chunks with their counts, each as if recomputed alone."""
+        """Return the blocks of chunks with their counts, each as if recomputed alone."""
         slots = Counter((kind, words) for chunk in chunks for kind, _, words in chunk.slots)
         return ((self.block(kind, words=words), often) for (kind, words), often in slots.items())
 
     def work(self, kind: str, action: Kind, again: Again = ALONE, words: Words = _AGAIN) -> Work:
-        """The work of a pass (or half of one) through a block of this kind."""
+        """Return the work of a pass (or half of one) through a block of this kind."""
         return self.known.memo(
             ("work", kind, action, again, words, self.workload),
             lambda: Work(
@@ -385,7 +385,7 @@ class Job(EffectivePlan):
         return self.host.launch_collective + self.checked(call)
 
     def checked(self, call: Collective) -> float:
-        """Seconds that checks hold up the host before a collective."""
+        """Return seconds that checks hold up the host before a collective."""
         if self.checks is None:
             return 0.0
         ranks, near, stride = 1, 1, 1
@@ -397,7 +397,7 @@ class Job(EffectivePlan):
         return call.times * self.checks.seconds(near, ranks - near)
 
     def time(self, kernel: Kernel) -> float:
-        """Seconds of a kernel on the device."""
+        """Return seconds of a kernel on the device."""
         return kernel_time(kernel, self.kernels_on, self.stack.attention)
 
 

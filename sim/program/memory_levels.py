@@ -40,7 +40,7 @@ class Levels:
         return int(self.total.argmax())
 
     def by_part(self, row: Floats) -> dict[str, float]:
-        """The bytes of a row by part, without empty parts."""
+        """Return the bytes of a row by part, without empty parts."""
         named = zip(self.parts, row.tolist(), strict=True)
         return {part: size for part, size in named if abs(size) > _DUST}
 

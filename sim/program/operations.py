@@ -67,12 +67,12 @@ class Checks:
                 raise ValueError(f"checks.{key} must be positive; leave [checks] out for none")
 
     def seconds(self, near: int, far: int) -> float:
-        """The seconds of checks before a collective among `near` ranks on the node of the first
-        rank and `far` ranks on other nodes."""
+        """Return the seconds of checks before a collective among `near` ranks on the node of the
+        first rank and `far` ranks on other nodes."""
         return near * self.node + far * self.network if near + far > 1 else 0.0
 
 
-AUTO = "auto"  # among the names of algorithms: those that the library considers by itself
+AUTO = "auto"  # among names of algorithms: the algorithms that the library considers by itself
 
 
 def _listed(value: Any) -> Any:
@@ -108,7 +108,7 @@ def _rules(value: Any) -> Any:
 
 
 AlgorithmChoice = Annotated[tuple[AlgorithmRule, ...], Short(_rules)]
-"""Rules; the first that fits a call holds. A name or a list of names is short for one rule."""
+"""Rules, of which the first that fits a call holds. A name, or a list of names, is one rule."""
 
 
 Kind = Literal[
@@ -343,7 +343,7 @@ class Compute:
     """Run `work` on the compute stream once all operations named in `after` are done.
 
     `sync` makes the host wait for the device at the end of the work (a loss that is printed, an
-    overflow check). `name` tells the operations of a pass apart; the last operation has none.
+    overflow check). `name` tells the operations of a pass apart; the last operation has no name.
     """
 
     name: str
@@ -358,9 +358,9 @@ class Compute:
 class Communicate:
     """Take part in all of `calls` at once. The operation ends when the last call ends.
 
-    A transfer starts when every participant has reached it. On the compute stream it blocks the
-    passes after it; on a stream of its own it overlaps them. `sync` makes the host wait for the
-    end, too (`torch.cuda.synchronize`), so nothing after the operation is launched ahead.
+    A transfer starts when every participant has reached it. On the compute stream the operation
+    blocks the passes after it; on a stream of its own it overlaps them. `sync` makes the host wait
+    for the end, too (`torch.cuda.synchronize`), so nothing after the operation is launched ahead.
     """
 
     name: str

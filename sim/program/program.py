@@ -121,16 +121,15 @@ Style = Literal["batched", "async-send", "overlapped"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """How neighbouring stages hand over activations and their gradients. `bytes` is the size of a
-    message, or a tuple with the size after each piece of the model where sizes differ.
-
-    `batched`: after every pass one blocking exchange sends its output and receives the next pass's
-    input (Megatron-LM's send_forward_recv_backward and its kin, batch_isend_irecv). `async-send`:
-    the send runs on a stream of its own; the receive blocks the compute stream when its data is
-    needed. `overlapped`: both run on streams of their own (Megatron-Core's
-    overlap_p2p_communication). `sync` makes the host wait for exchanges that block the compute
-    stream. `among` is the number of ranks in the communicator that carries a message. Torch makes a
-    communicator of two ranks for a single isend or irecv, and takes the group's own communicator
-    for batch_isend_irecv (ProcessGroupNCCL.cpp, `pointToPoint`).
+    message, or a tuple with the size after each piece of the model if sizes differ. `batched`:
+    after every pass one blocking exchange sends its output and receives the next pass's input
+    (Megatron-LM's send_forward_recv_backward and its kin, batch_isend_irecv). `async-send`: the
+    send runs on a stream of its own; the receive blocks the compute stream when its data is needed.
+    `overlapped`: both run on streams of their own (Megatron-Core's overlap_p2p_communication).
+    `sync` makes the host wait for exchanges that block the compute stream. `among` is the number of
+    ranks in the communicator that carries a message. Torch makes a communicator of two ranks for a
+    single isend or irecv, and takes the group's own communicator for batch_isend_irecv
+    (ProcessGroupNCCL.cpp, `pointToPoint`).
     """
 
     style: Style = "batched"
@@ -139,7 +138,7 @@ class Exchange:
     among: int = 2
 
     def between(self, one: int, other: int) -> float:
-        """The bytes of a message between two neighbouring pieces, in either direction."""
+        """Return the bytes of a message between two neighbouring pieces, in either direction."""
         return self.bytes[min(one, other)] if isinstance(self.bytes, tuple) else self.bytes
 
 
@@ -186,7 +185,7 @@ class Program:
 
     @property
     def ends(self) -> bool:
-        """Whether a step has an end at which the next one begins."""
+        """Whether a step has an end at which the next step begins."""
         return not self.apart and self.schedule.base is None
 
     def neighbours(self) -> Iterator[tuple[int, int]]:

@@ -33,8 +33,8 @@ class Routed:
     sms: int = 0
 
     def reached(self, parts: int) -> float:
-        """The expected number of parts that an item reaches if the targets are divided into `parts`
-        of equal size.
+        """Return the expected number of parts that an item reaches if the targets are divided into
+        `parts` of equal size.
 
         A part of g of the c targets is missed with probability C(c - g, k) / C(c, k), with k
         choices. With `in_turn`, an item reaches 1 + (k - d) / g parts of g targets, d = gcd(k, g):

@@ -81,8 +81,8 @@ _LETTERS = sorted(KINDS)
 
 
 def in_loops(stages: int, chunks: int) -> Places:
-    """Places of pieces in which chunk c of stage s of p is piece c p + s, as in Narayanan et al.
-    2021, section 2.2.
+    """Return places of pieces in which chunk c of stage s of p is piece c p + s, as in Narayanan et
+    al. 2021, section 2.2.
 
     >>> in_loops(2, 2)
     ((0, 2), (1, 3))
@@ -205,11 +205,11 @@ class Schedule:
         }
 
     def source(self, stage: int, action: Action) -> Place | None:
-        """The stage and chunk from which an action receives its input, or None."""
+        """Return the stage and chunk from which an action receives its input, or None."""
         return self._neighbour(stage, action, forward=-1)
 
     def target(self, stage: int, action: Action) -> Place | None:
-        """The stage and chunk to which an action's output goes, or None."""
+        """Return the stage and chunk to which an action's output goes, or None."""
         return self._neighbour(stage, action, forward=1)
 
     def _neighbour(self, stage: int, action: Action, *, forward: int) -> Place | None:
@@ -286,13 +286,13 @@ def _ends(keys: Indices) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 def _codes(kinds: NDArray[np.str_]) -> Indices:
-    """The index of each letter among the letters of all kinds."""
+    """Return the index of each letter among the letters of all kinds."""
     codes: Indices = np.searchsorted([ord(letter) for letter in _LETTERS], kinds.view(np.uint32))
     return codes
 
 
 def _partners(codes: Indices, paired: Sequence[int], alone: NDArray[np.bool_]) -> Indices:
-    """For each action the code of the action that it overlaps, or -1. Passes that are `alone`, the
+    """Return the code of the action that each action overlaps, or -1. Passes that are `alone`, the
     first forward and the last backward pass of a step, have further work and overlap none."""
     beside = np.full(len(codes), -1, dtype=np.int64)
     some = np.array(paired, dtype=np.int64)

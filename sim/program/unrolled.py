@@ -65,7 +65,7 @@ class _Writer:
     def _of_pass(
         self, operation: Operation, action: Action, received: tuple[str, ...]
     ) -> Operation:
-        """An operation of a variant as an operation of one pass, with names of this pass."""
+        """Return an operation of a variant as an operation of one pass, with names of this pass."""
         name = f"{action} {operation.name}".rstrip()
         after = tuple(
             name for cause in operation.after for name in self._name(cause, action, received)
@@ -162,8 +162,8 @@ class _Writer:
 
 
 def _named(operation: Operation, name: str, after: tuple[str, ...]) -> Operation:
-    """An operation with another name and other names in `after`. `dataclasses.replace` takes three
-    times as long, and a step has tens of thousands of operations."""
+    """Return an operation with another name and other names in `after`. `dataclasses.replace` takes
+    three times as long, and a step has tens of thousands of operations."""
     stream, sync, memory = operation.stream, operation.sync, operation.memory
     if isinstance(operation, Compute):
         work = operation.work

@@ -4,8 +4,8 @@ from sim.program.schedule import Places
 
 
 def in_a_v(stages: int) -> Places:
-    """Places of pieces with two chunks per stage. The second chunks run from the last stage back to
-    the first, which thus also holds the head.
+    """Return places of pieces with two chunks per stage. The second chunks run from the last stage
+    back to the first, which thus also holds the head.
 
     Source: Qi et al. 2024, arXiv 2405.15362, figure 3.
 
@@ -16,8 +16,8 @@ def in_a_v(stages: int) -> Places:
 
 
 def both_ways(stages: int) -> Places:
-    """Places of pieces with two chunks per stage, one for each direction of the pipeline. Two
-    stages hold each piece.
+    """Return places of pieces with two chunks per stage, one for each direction of the pipeline.
+    Two stages hold each piece.
 
     Source: DeepSeek-AI 2024, arXiv 2412.19437, section 3.2.1.
 

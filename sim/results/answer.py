@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _RENDERERS = "sim.interface.document.answers"
-SCHEMA = 1  # of all answers; rises when a key is removed or changes its meaning
+SCHEMA = 1  # the version of all answers; rises when a key is removed or changes its meaning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Inputs:
     """The inputs behind an answer: names of files, settings of a step (given or default), the keys
     of the `plan` that differ from their defaults, and the values in `change`. `batch` is the number
     of samples of one update of the weights, each of `tokens` (0: not known, 1: an image), `price`
-    the price of rent. `notes` tell what was assumed or left out unasked."""
+    the price of rent. `notes` tell what was assumed or left out by default."""
 
     model: str = ""
     cluster: str = ""
@@ -47,12 +47,12 @@ class Inputs:
 
     @property
     def counted(self) -> str:
-        """What rates and costs count: tokens, or the samples of a model that has none."""
+        """The unit that rates and costs count: tokens, or samples if the model has no tokens."""
         return "samples" if self.tokens == 1 else "tokens"
 
     @property
     def step(self) -> str:
-        """The description of a step beside its precision, in a few words."""
+        """A description of a step, except its precision, in a few words."""
         from sim.results.formatting import count
 
         of = f" of {self.tokens:,} tokens" if self.tokens > 1 else ""
@@ -61,8 +61,8 @@ class Inputs:
 
 
 class Answer:
-    """An answer, which shows itself as the document that `view` makes ("module:function", or a
-    module with a function `view`). `picture` draws it (by default with the function `figure` of the
+    """An answer, which is shown as the document that `view` makes ("module:function", or a module
+    with a function `view`). `picture` draws it (by default with the function `figure` of the
     module), as do the `pictures` by name. `report` is the module of its page, `comparison` the
     class that compares several answers ("module:Class"). `units` has the units of `columns` by the
     part of their names before a dot: "s", "%" (of shares), "B" or "USD".
@@ -99,17 +99,17 @@ class Answer:
         return self._rendered("html")
 
     def _rendered(self, form: str) -> str:
-        """The answer as "text", "html" or a "line", by the outer ring."""
+        """Return the answer as "text", "html" or a "line", by the outer ring."""
         return str(getattr(import_module(_RENDERERS), form)(self))
 
     @property
     def noted(self) -> tuple[str, ...]:
-        """The notes of its inputs, if it has the inputs of a single job."""
+        """The notes of the answer's inputs, if these belong to a single job."""
         inputs = getattr(self, "inputs", None)
         return inputs.notes if isinstance(inputs, Inputs) else ()
 
     def get(self, name: str) -> Any:
-        """A field that answers of some kinds have; None in others."""
+        """Return a field that answers of some kinds have; None in others."""
         return getattr(self, name, None)
 
     @property
@@ -130,7 +130,7 @@ class Answer:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Its figures as columns of a sweep's table."""
+        """The answer's figures as columns of a sweep's table."""
         return {}
 
     @property
@@ -140,7 +140,7 @@ class Answer:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The notes of its inputs, and its own warnings."""
+        """The notes of the answer's inputs, and its own warnings."""
         return (*self.noted, *getattr(self, "warnings", ()))
 
     @classmethod
@@ -159,7 +159,7 @@ class Answer:
         return import_module(_RENDERERS).frame(self)  # type: ignore[no-any-return]
 
     def plot(self, of: str = "") -> "Figure":
-        """The answer's picture, or its picture `of` something. Raises `InputError` for none."""
+        """Return the answer's picture, or its picture `of` something. Raises `InputError`."""
         if not (of or self.picture):
             raise InputError("picture", f"a {type(self).__name__} has none", "print the answer")
         if of and of not in self.pictures:
@@ -173,9 +173,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAnswer(Answer):
-    """Fields of answers of all kinds of jobs: `events` on the clock, `wall_seconds` of the
-    simulation itself (no part of the answer), `straggler_seconds` that slow parts cost the job.
-    `fits` says whether all devices have the memory that they need (None: unknown)."""
+    """Fields of answers of all kinds of jobs: the number of `events` on the clock, `wall_seconds`
+    of the simulation itself (no part of the answer), `straggler_seconds` that slow parts cost the
+    job. `fits` says whether all devices have the memory that they need (None: unknown)."""
 
     scenario: str
     inputs: Inputs = field(default_factory=Inputs)
@@ -197,7 +197,7 @@ class Figures:
 
 
 def function_of(place: str, usual: str) -> Callable[..., Any]:
-    """The function that "module:function" names, or the `usual` function of a "module"."""
+    """Return the function that "module:function" names, or the `usual` function of a "module"."""
     module, _, name = place.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name or usual)
     return function
@@ -230,7 +230,7 @@ def plain(value: Any) -> Any:
 
 
 def said_of(thing: Any) -> dict[str, Any]:
-    """The keys of a dataclass that are not at their defaults, with their values."""
+    """Return the keys of a dataclass that are not at their defaults, with their values."""
     said = {}
     for key in fields(thing):
         value = getattr(thing, key.name)

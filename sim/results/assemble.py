@@ -47,7 +47,7 @@ def report(
     healthy: Record | None = None,
     others: Mapping[str, float] | None = None,
 ) -> Result:
-    """The result of a played program; `Result` documents the formulas.
+    """Return the result of a played program; `Result` documents the formulas.
 
     `spent` are the accounts of its roles. `healthy` is the record without stragglers if the job has
     any. `others` are the step times (s) of fixed orders of passes, for comparison.
@@ -247,7 +247,7 @@ def loading_of(record: Record, account: Account) -> dict[str, Any] | None:
 
 
 def inputs_of(setup: PlanSetup) -> Inputs:
-    """The inputs of a result."""
+    """Return the inputs of a result."""
     job, topology = setup.job, setup.machine.topology
     return Inputs(
         model=setup.model or job.model.name,
@@ -272,7 +272,7 @@ def inputs_of(setup: PlanSetup) -> Inputs:
 
 
 def executed_flops(job: Job) -> float:
-    """FLOPs of the matrix products of one step of the whole job, as kernels execute them.
+    """Return FLOPs of the matrix products of one step of the whole job, as kernels execute them.
 
     Recomputed products count again. Fused attention leaves out products that a causal mask or a
     window hides, and repeats Q K' in its backward pass (Dao 2023, section 2.3).
@@ -289,7 +289,7 @@ def executed_flops(job: Job) -> float:
 
 
 def _flops(job: Job, stage: int) -> float:
-    """FLOPs of the matrix products of a stage's microbatch."""
+    """Return FLOPs of the matrix products of a stage's microbatch."""
     products = (pair for pair in stage_kernels(job, stage) if isinstance(pair[0], Gemm | Attention))
     return sum(often * kernel.flops for kernel, often in products)
 
@@ -352,7 +352,7 @@ def _parts(memory: Memory) -> dict[str, float]:
 
 
 def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
-    """Return warnings for a reader who wants to rely on the result."""
+    """Yield warnings for a reader who wants to rely on the result."""
     plan, topology = setup.job.plan, setup.machine.topology
     if (measured := setup.job.device.measured) is not None:
         yield from measured.doubts
@@ -370,15 +370,15 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
             "tensor parallelism over the network is slow"
         )
     sizes = [chunk.layers for chunks in setup.job.chunks for chunk in chunks]
-    inner = sorted(set(sizes[1:-1]))  # ends may have one layer less
+    inner = sorted(set(sizes[1:-1]))  # ends may have one layer fewer
     if plan.interleave > 1 and plan.layers is None and len(inner) > 1:
         yield (
             f"{len(sizes)} chunks of {inner[0]} to {inner[-1]} layers: most frameworks interleave "
-            "only equal chunks, unless plan.layers says how many each has"
+            "only equal chunks, unless plan.layers gives the layers of each chunk"
         )
     if plan.pipeline != plan.schedule and plan.pp > 1:
         yield (
-            f"1f1b with interleave = {plan.interleave} was played as the interleaved schedule; set "
+            f"1f1b with interleave = {plan.interleave} ran as the interleaved schedule; set "
             "interleave = 1 for 1F1B with one chunk of the model on each stage"
         )
     if plan.zero and plan.degree(dividing("batch", "sequence")) == 1:
@@ -386,7 +386,7 @@ def _warnings(setup: PlanSetup, worst: Memory) -> Iterator[str]:
 
 
 def too_big(worst: Memory, room: float) -> str:
-    """The warning for a job that does not fit."""
+    """Return the warning for a job that does not fit."""
     from sim.config.readable import human_bytes
 
     held, offered = human_bytes(worst.reserved), human_bytes(room)

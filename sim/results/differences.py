@@ -6,7 +6,7 @@ Seconds = Mapping[str, float]
 
 
 def differences(before: Seconds, after: Seconds) -> dict[str, float]:
-    """The change of each name's seconds, more (+) or less (-), the largest change first.
+    """Return the change of each name's seconds, more (+) or less (-), the largest change first.
 
     >>> differences({"compute": 5.0, "bubble": 2.0}, {"compute": 6.0, "host": 0.5})
     {'bubble': -2.0, 'compute': 1.0, 'host': 0.5}
@@ -17,7 +17,7 @@ def differences(before: Seconds, after: Seconds) -> dict[str, float]:
 
 
 def told(found: Seconds, least: float, most: int = 4) -> Iterator[str]:
-    """The first `most` differences, in words, if they exceed `least` seconds.
+    """Yield the first `most` differences, in words, if they exceed `least` seconds.
 
     >>> list(told({"bubble": -2.0, "compute": 1.0, "host": 0.5}, 0.9))
     ['-2.000 s bubble', '+1.000 s compute']

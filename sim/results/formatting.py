@@ -14,7 +14,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def apportioned(values: Sequence[float], digits: int) -> list[float]:
-    """Values rounded so that they add up to their rounded sum (largest remainders).
+    """Return values rounded so that they add up to their rounded sum (largest remainders).
 
     >>> apportioned([33.333, 33.333, 33.333], 0), apportioned([0.06, 0.06, 0.88], 1)
     ([34.0, 33.0, 33.0], [0.1, 0.0, 0.9])
@@ -29,7 +29,7 @@ def apportioned(values: Sequence[float], digits: int) -> list[float]:
 
 
 def bar(share: float) -> str:
-    """A bar of block characters, in eighths of a character.
+    """Return a bar of block characters, in eighths of a character.
 
     >>> bar(0.05)
     '█▌'
@@ -39,7 +39,7 @@ def bar(share: float) -> str:
 
 
 def count(value: float) -> str:
-    """A number with three significant digits, or with all of its integer digits.
+    """Return a number with three significant digits, or with all of its integer digits.
 
     >>> count(7303.9), count(3.5664), count(114.12), count(64)
     ('7,304', '3.57', '114', '64')
@@ -50,7 +50,7 @@ def count(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """A rate, where 0 stands for an unknown rate.
+    """Return a rate, where 0 stands for an unknown rate.
 
     >>> rate(7303.9), rate(0.0)
     ('7,304', 'unknown')
@@ -59,7 +59,7 @@ def rate(value: float) -> str:
 
 
 def money(amount: float) -> str:
-    """An amount of money with three significant digits, or with all of its integer digits.
+    """Return an amount of money with three significant digits, or with all of its integer digits.
 
     >>> money(0.6), money(0.5623), money(12.87), money(99.99), money(4321.0)
     ('0.600', '0.562', '12.9', '100', '4,321')
@@ -68,7 +68,7 @@ def money(amount: float) -> str:
 
 
 def several(number: float, noun: str) -> str:
-    """A number of things.
+    """Return a number of things.
 
     >>> several(1, "GPU"), several(16384, "GPU")
     ('1 GPU', '16,384 GPUs')
@@ -77,7 +77,7 @@ def several(number: float, noun: str) -> str:
 
 
 def loss(value: float, digits: int = 4) -> str:
-    """A loss as text; a loss that is not finite has diverged.
+    """Return a loss as text; a loss that is not finite has diverged.
 
     >>> loss(0.51234), loss(float("nan"))
     ('0.5123', 'diverged')
@@ -86,7 +86,7 @@ def loss(value: float, digits: int = 4) -> str:
 
 
 def percent(share: float) -> str:
-    """A fraction in per cent.
+    """Return a fraction in per cent.
 
     >>> percent(0.39374)
     '39.4 %'
@@ -95,7 +95,7 @@ def percent(share: float) -> str:
 
 
 def large(number: float) -> str:
-    """A count of parameters as people say it.
+    """Return a count of parameters as people say it.
 
     >>> large(8030261248), large(671e9), large(25557032), large(1.05e12)
     ('8.03 billion', '671 billion', '25.6 million', '1.05 trillion')
@@ -110,7 +110,7 @@ Unit = tuple[float, str]
 
 
 def long_unit(seconds: float) -> Unit:
-    """The unit in which a reader would give the time of a training.
+    """Return the unit in which a reader would give the time of a training.
 
     >>> long_unit(5e6), long_unit(1e4), long_unit(1e3), long_unit(46.0)
     ((86400.0, 'days'), (3600.0, 'hours'), (60.0, 'minutes'), (1.0, 'seconds'))
@@ -120,7 +120,7 @@ def long_unit(seconds: float) -> Unit:
 
 
 def energy_unit(joules: float) -> Unit:
-    """The unit in which a reader would give the energy of a training.
+    """Return the unit in which a reader would give the energy of a training.
 
     >>> energy_unit(1e12), energy_unit(1e9)
     ((3600000000.0, 'MWh'), (3600000.0, 'kWh'))
@@ -129,7 +129,7 @@ def energy_unit(joules: float) -> Unit:
 
 
 def money_unit(dollars: float) -> Unit:
-    """The unit in which a reader would give the rent of a training.
+    """Return the unit in which a reader would give the rent of a training.
 
     >>> money_unit(5e6), money_unit(311.0)
     ((1000000.0, 'million dollars'), (1.0, 'dollars'))
@@ -140,7 +140,7 @@ def money_unit(dollars: float) -> Unit:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit in which a reader would give a time: its seconds and its name.
+    """Return the unit in which a reader would give a time: its seconds and its name.
 
     >>> time_unit(0.02)
     (0.001, 'ms')
@@ -153,7 +153,7 @@ _FORMS = {"s": human_seconds, "%": percent, "B": human_bytes, "USD": money}
 
 
 def figure(value: Any, unit: str = "") -> str:
-    """A figure as text, by its unit: "s", "%" (of a share), "B", "USD", or "" for none.
+    """Return a figure as text, by its unit: "s", "%" (of a share), "B", "USD", or "" for none.
 
     >>> figure(0.5, "s"), figure(0.5, "%"), figure(4096, "B"), figure(0.5), figure(None)
     ('500 ms', '50.0 %', '4.00 KiB', '0.5', '-')

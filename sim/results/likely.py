@@ -1,4 +1,4 @@
-"""Says how long a measured step should take, within which bounds, and which runs support it."""
+"""The expected time of a measured step, its bounds, and the measured runs that support both."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,17 +32,17 @@ class Likely:
     apart: float | None = None
 
     def beside(self, sure: float) -> "Likely":
-        """The ratios after adding time that is certain: `sure` times the simulated time."""
+        """Return the ratios after adding time that is certain: `sure` times the simulated time."""
         ratios = {key: (getattr(self, key) + sure) / (1.0 + sure) for key in _RATIOS}
         return replace(self, **ratios)
 
     def of(self, simulated: float) -> dict[str, float]:
-        """Bounds and expectation of a quantity in proportion to time: seconds, dollars."""
+        """Return bounds and expectation of a quantity in proportion to time: seconds, dollars."""
         return {key: getattr(self, key) * simulated for key in _RATIOS}
 
 
 def likely(result: Result) -> Likely:
-    """The expected measured time of a step like this."""
+    """Return the expected measured time of a step like this."""
     bounds = result.step_time_low, result.step_time_expected, result.step_time_high
     return of_bounds(result.step_time, bounds, result.interval)
 
@@ -54,7 +54,7 @@ def of_bounds(simulated: float, bounds: Sequence[float], law: Mapping[str, Any])
 
 
 def bounds(result: Result) -> str:
-    """The interval of a step, such as "(17.6 to 19.0 s, 90 %)"."""
+    """Return the interval of a step, such as "(17.6 to 19.0 s, 90 %)"."""
     return interval((result.step_time_low, result.step_time_high), result.interval["level"])
 
 
@@ -72,7 +72,7 @@ def why(law: Mapping[str, Any]) -> str:
 def interval(
     bounds: Sequence[float], level: float, human: Callable[[float], str] = human_seconds
 ) -> str:
-    """Bounds and their level as text; a unit that both bounds share is written once.
+    """Return bounds and their level as text; a unit that both bounds share is written once.
 
     >>> interval((1.76, 1.94), 0.9), interval((0.9, 1.1), 0.9)
     ('(1.76 to 1.94 s, 90 %)', '(900 ms to 1.10 s, 90 %)')
@@ -84,7 +84,7 @@ def interval(
 
 
 def compared(log_ratio: float, longer: str, shorter: str) -> str:
-    """The logarithm of a ratio to the simulated time, as a percentage in words.
+    """Return the logarithm of a ratio to the simulated time, as a percentage in words.
 
     >>> compared(0.0953, "slower", "faster"), compared(0.0, "longer", "shorter")
     ('10.0 % slower than simulated', 'as simulated')
@@ -100,7 +100,7 @@ class Pace:
     """A step, or a mean update of workers that share updates: its `seconds` and `tokens` (samples
     of a model without sequences). `size` is the size of a checkpoint (bytes); `replicas` counts
     ranks with data of their own; `sure` holds the correction by measured runs, if any. If `fits` is
-    false, the job does not fit into memory. `watts` is the mean draw of a device; None is unknown.
+    false, the job does not fit into memory. `watts` is a device's mean power; None is unknown.
 
     `alone` workers fail independently. A fault on any of `gpus_of_one` GPUs stops a worker: its own
     GPUs and its servers' GPUs. The worker then repeats `at_risk` seconds (mean: half a round).

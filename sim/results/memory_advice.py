@@ -1,4 +1,4 @@
-"""Whether a plan fits into memory, and what to change where it does not."""
+"""Whether a plan fits into memory, and what to change if it does not."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,26 +15,26 @@ from sim.results.result import Result
 from sim.scenario.setup import PlanSetup, assemble
 
 _NODE = 8  # GPUs; across nodes tensor parallelism is slow (Narayanan et al. 2021, section 3.2)
-_MOST = 2
-_BARELY = 0.05  # of a GPU's memory; if less is left, the line says how much
+_MOST = 2  # remedies that are named
+_BARELY = 0.05  # share of a GPU's memory; if less is left, the line says how much
 
 
 def memory_line(result: Result) -> str:
-    """A sentence about needed and offered memory and, if it is too little, about remedies.
+    """Return a sentence about needed and offered memory and, if it is too little, about remedies.
 
-    `does not fit: 93.0 GiB of 80.0 GiB; the largest part is activations; with recompute = selective
-    or with tp = 8, it fits`.
+    `does not fit: needs 93.0 GiB, but has 80.0 GiB; the largest part is activations; with recompute
+    = selective or with tp = 8, it fits`.
     """
     if result.fits is None:
         return "Memory of the fullest GPU: unknown, as the recording does not say it"
     parts = dict(result.memory_per_gpu)
-    sizes = f"{human_bytes(parts.pop('total'))} of {human_bytes(result.capacity)}"
+    held, room = human_bytes(parts.pop("total")), human_bytes(result.capacity)
     if result.fits:
         host = f"; its node holds {human_bytes(result.host_memory)}" if result.host_memory else ""
         spare = result.capacity - result.memory_per_gpu["total"]
         barely = f" with {human_bytes(spare)} to spare" * (spare < _BARELY * result.capacity)
-        return f"Memory of the fullest GPU: {sizes}, fits{barely}{host}"
-    too_big = f"Memory of the fullest GPU: does not fit: {sizes}"
+        return f"Memory of the fullest GPU: {held} of {room}, fits{barely}{host}"
+    too_big = f"Memory of the fullest GPU: does not fit: needs {held}, but has {room}"
     if not parts:
         return too_big
     largest = max(parts, key=lambda name: parts[name])
@@ -42,13 +42,13 @@ def memory_line(result: Result) -> str:
     if not result.remedies and result.plan is None:
         advice = "the script has to take less: a smaller batch, recomputation, more sharding"
     elif not result.remedies:
-        advice = "no change of one or two choices of the plan makes it fit; ask `sim plan`"
+        advice = "no change of one or two keys of the plan makes it fit; ask `sim plan`"
     return f"{too_big}; the largest part is {largest}; {advice}"
 
 
 def remedies(setup: PlanSetup) -> list[str]:
-    """The first two changes of the plan, of one choice or of two, with which the job fits; the
-    memory of each changed job is computed.
+    """Return the first two changes with which the job fits, each of one or two keys of the plan.
+    The memory of each changed job is computed.
 
     Sharded states and recomputation come first, because they do not change the mesh.
     """
@@ -70,7 +70,7 @@ def _said(setting: tuple[str, Any]) -> str:
 
 
 def _settings(plan: Plan) -> Iterator[tuple[str, Any]]:
-    """Settings that may help, the cheapest first."""
+    """Yield settings that may help, the cheapest first."""
     if plan.data_parallel > 1:
         yield from (("zero", stage) for stage in (1, 2, 3) if stage > plan.zero)
     if plan.tp > 1 and not plan.sequence_parallel:

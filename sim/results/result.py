@@ -30,30 +30,30 @@ class Result(JobAnswer):
     errors on measured runs (`sim.uncertainty.intervals`), a measured step time has the median
     `step_time_expected`. It lies between `step_time_low` and `step_time_high` with the probability
     `interval["level"]`. All other figures describe the simulated step. `mfu` is model FLOPs / (step
-    time x GPUs x dense peak of the GEMMs' precision), attention counted in full also where it is
+    time x GPUs x dense peak of the GEMMs' precision), with attention counted in full even if it is
     causal (PaLM's convention). `mfu_of_peaks` has the MFU by the precision of the peak: for 8 bits
     and fewer, also for half precision. `hfu` uses executed FLOPs instead: recomputed FLOPs count
     again, FLOPs that a causal mask hides do not. It is thus below `mfu` if fused attention skips
-    more than is recomputed. Samples and tokens a second are 0 where a recorded script does not show
+    more than is recomputed. Samples and tokens a second are 0 if a recorded script does not tell
     them. `memory_per_gpu` holds the parts of the worst rank (bytes) and their `total`. `capacity`
-    is the memory that this GPU offers, `host_memory` the memory of the fullest node that its GPUs
-    use (offload). `memory_curves` has a curve over the step for each stage, `links` the loads of
+    is the memory that this GPU offers, `host_memory` the host memory that offload uses on the
+    fullest node. `memory_curves` has a curve over the step for each stage, `links` the loads of
     each class of links. `setup` is the simulated setup (`sim.kind.Setup`). If the plan does not
     fit, `remedies` are changes with which it fits. `parameters` counts the model's parameters, a
     tied embedding once; `active_parameters` counts the parameters used for one token. `stages` has
-    a row for each pipeline stage, with the seconds of its slowest rank. Where the order of passes
-    was searched for, `gains` says by what share of the step fixed schedules would take longer.
-    Where pipelines do not drain, `staleness` says for each stage how many updates its gradients are
-    late at most. `dropped` is the share of the tokens for which their experts have no room.
+    a row for each pipeline stage, with the seconds of its slowest rank. If the order of passes was
+    searched for, `gains` says by what share of the step fixed schedules would take longer. If
+    pipelines do not drain, `staleness` says for each stage how many updates its gradients are late
+    at most. `dropped` is the share of the tokens for which their experts have no room.
     `critical_path` has a row for each stage and cause on the chain of work that makes up the step
     (`sim.engine.critical_path`); the rows' `seconds` add up to the step time. `hidden` are seconds
     of the critical rank's transfers, by cause, for which it did not wait. With a loader, `loading`
     says how many seconds the step `waits` for samples, and which kind of link is their `limit`. On
     these links, samples take `seconds` and all traffic takes `busy` seconds. `device_time` says
     what share of the kernels' seconds comes from a "profile" and from the "model".
-    `straggler_seconds` is how much longer the step takes than with no slow rank or link. `engine`
-    is the engine that played the step, "clock" or "replay". `wall_seconds` is the time of the
-    simulation itself, no part of the answer. `dollars_per_million_tokens` is rent, where the
+    `straggler_seconds` is how much longer the step takes than without slow ranks and links.
+    `engine` is the engine that played the step, "clock" or "replay". `wall_seconds` is the time of
+    the simulation itself, no part of the answer. `dollars_per_million_tokens` is rent, if the
     topology has a price.
     """
 
@@ -108,7 +108,7 @@ class Result(JobAnswer):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Its figures as columns of a sweep's table (`columns_of`)."""
+        """The result's figures as columns of a sweep's table (`columns_of`)."""
         names = (*_COLUMNS, "breakdown", "memory_per_gpu")
         return columns_of({name: getattr(self, name) for name in names})
 
@@ -118,8 +118,8 @@ class Result(JobAnswer):
 
 
 def columns_of(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a sweep's table, from fields of a result; seconds by cause and bytes by part
-    have a prefix."""
+    """Return the columns of a sweep's table, from fields of a result; seconds by cause and bytes by
+    part have a prefix."""
     named = {name: figures[name] for name in _COLUMNS}
     seconds = {f"seconds.{cause}": value for cause, value in figures["breakdown"].items()}
     memory = {f"memory.{part}": size for part, size in figures["memory_per_gpu"].items()}
@@ -129,5 +129,5 @@ def columns_of(figures: Mapping[str, Any]) -> dict[str, Any]:
 def misfit_of(fits: bool | None, held: float, capacity: float) -> str:
     """Why a job that needs `held` bytes on a GPU would not run; empty if it would."""
     if fits is None:
-        return "takes an unknown share of its memory"
-    return "" if fits else f"takes {held / 2**30:.1f} GiB of {capacity / 2**30:.1f} GiB a GPU"
+        return "needs an unknown amount of memory"
+    return "" if fits else f"needs {held / 2**30:.1f} GiB, but has {capacity / 2**30:.1f} GiB"

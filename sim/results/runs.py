@@ -22,8 +22,8 @@ from sim.scenario.setup import PlanSetup
 def of_runs(
     runs: Runs, setups: Sequence[PlanSetup], programs: Sequence[Program], seen: dict[Any, StepFacts]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the columns of each run in the table of a sweep, equal to those of a `Result`. The
-    facts of `seen` steps are those of equal programs in other runs."""
+    """Yield the columns of each run in the table of a sweep, equal to those of a `Result`. Runs of
+    equal programs share the facts that `seen` keeps."""
     spent, critical = account_runs(runs), critical_roles(runs).tolist()
     bubbles = bubble_fractions(runs.roles, runs.step, spent).tolist()
     for column, (setup, program) in enumerate(zip(setups, programs, strict=True)):

@@ -55,7 +55,7 @@ def check_job(job: Job, topology: Topology, where: str) -> None:
 
 
 def _check_graphs(job: Job, where: str) -> None:
-    """Refuse CUDA graphs where there is nothing to launch, or nothing to put into them."""
+    """Refuse CUDA graphs if there is nothing to launch, or nothing to put into them."""
     if job.plan.cuda_graph and job.device.generation in ("cpu", "tpu"):
         raise InputError(where, f"cuda_graph, but {job.device.name} has none", "leave it out")
     # The graph of moe_preprocess continues the graph of moe_router, and may hold no kernels.
@@ -81,7 +81,7 @@ def _check_experts(model: Model, plan: Plan, where: str) -> None:
 
 
 def _check_shared(shared: bool, plan: Plan, where: str) -> None:
-    """Refuse to overlap tokens with absent shared experts, or with both them and other passes."""
+    """Refuse to overlap tokens with shared experts if there are none, or if passes overlap too."""
     if not plan.overlap_shared:
         return
     if not shared:
@@ -95,7 +95,7 @@ def _check_shared(shared: bool, plan: Plan, where: str) -> None:
 
 
 def _check_network(model: Model, plan: Plan, topology: Topology, where: str) -> None:
-    """Refuse settings for transformers in other models, and settings for convolutions."""
+    """Refuse settings that only transformers, or only convolutional networks, can use."""
     if plan.stash is not None and not model.feature_maps:
         fault = (
             "stash is how convolutional networks keep feature maps, but this model has no such maps"
@@ -118,7 +118,7 @@ def _check_network(model: Model, plan: Plan, topology: Topology, where: str) -> 
 
 
 def _check_links(plan: Plan, topology: Topology, where: str) -> None:
-    """Refuse offload where the cluster does not describe its hosts, or hosts lack drives."""
+    """Refuse offload if the cluster does not describe its hosts, or hosts lack drives."""
     if not plan.offload:
         return
     host = topology.host
@@ -140,7 +140,7 @@ def _check_host_memory(job: Job, topology: Topology, where: str) -> None:
         from sim.config.readable import human_bytes
 
         room = human_bytes(topology.host.memory)
-        fault = f"offload needs {human_bytes(held)} of a host's {room}"
+        fault = f"offload needs {human_bytes(held)}, but a host has {room}"
         raise InputError(
-            where, fault, "lower its shares, shard over more nodes, or set nvme = true"
+            where, fault, "offload smaller shares, shard over more nodes, or set nvme = true"
         )

@@ -32,7 +32,7 @@ class Straggler(Checked):
     """A rank, a stage, a node or a link that is slower than its peers by `factor`.
 
     A slow GPU's kernels take `factor` times as long. A slow link has its bandwidth divided by
-    `factor` (at least 1), or reduced by the `traffic` of others, which always has its full rate.
+    `factor` (at least 1), or reduced by the `traffic` of others, which itself is never slowed.
     """
 
     factor: Factor | None = None
@@ -81,12 +81,12 @@ class BaseScenario(Checked):
     change: dict[str, Any] = field(default_factory=dict)
 
     def changes(self, file: str) -> dict[str, Any]:
-        """The changes that concern one file (model, stack, topology, device), keys within it."""
+        """Return the changes that concern one file (model, stack, topology, device), by key."""
         return changes_of(self.change, file)
 
     @property
     def layout(self) -> Any:
-        """The table that lays the job out, such as its plan; None where there is none."""
+        """The table that lays the job out, such as its plan; None if there is none."""
         return None
 
     @property
@@ -134,14 +134,14 @@ class ClusterScenario(BaseScenario):
 
 
 def named_columns(scenario: BaseScenario) -> dict[str, str]:
-    """The scenario, and the files that it names, as columns of a sweep's table."""
+    """Return the scenario, and the files that it names, as columns of a sweep's table."""
     given = {"model": scenario.model, "topology": scenario.topology, "stack": scenario.stack}
     return {"scenario": scenario.name, **{key: name_of(value) for key, value in given.items()}}
 
 
 @reads.kept(4, key=lambda plan: plan)
 def plan_columns(plan: Plan) -> dict[str, Any]:
-    """The keys of a plan, as columns of a sweep's table."""
+    """Return the keys of a plan, as columns of a sweep's table."""
     return {f"plan.{field.name}": plain(getattr(plan, field.name)) for field in fields(plan)}
 
 
@@ -150,5 +150,5 @@ def plain(value: Any) -> Any:
 
 
 def name_of(given: str | Model | Stack | Topology) -> str:
-    """The name of a file or of its object."""
+    """Return the name of a file or of its object."""
     return given if isinstance(given, str) else given.name

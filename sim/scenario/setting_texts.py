@@ -8,7 +8,7 @@ from sim.config.errors import InputError
 
 
 def setting(written: str) -> tuple[str, Any]:
-    """Key and value of a `key=value` text. Raises `InputError` for anything else."""
+    """Return key and value of a `key=value` text. Raises `InputError` for anything else."""
     key, equals, text = written.partition("=")
     if not equals or not key.strip():
         raise InputError(f"--set {written}", "is not of the form key=value", "e.g. plan.tp=4")
@@ -16,7 +16,7 @@ def setting(written: str) -> tuple[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """A value as written after `key=`: TOML, or a bare text such as 400 Gb/s."""
+    """Return a value as written after `key=`: TOML, or a bare text such as 400 Gb/s."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -27,8 +27,8 @@ FOLDER = "topologies/profiles"
 
 
 def setting_of(name: str) -> tuple[str, str]:
-    """Key and value of the setting that a profile stands for, given by name or path: times of a
-    device's kernels, or constants of a collective library. Raises `InputError` for another file."""
+    """Return key and value of the setting that uses a profile (name or path) of a device's kernels
+    or of a collective library. Raises `InputError` for another file."""
     path = catalog.find(FOLDER, name, where="--profile")
     keys = catalog.read(path).keys()
     if "backend" in keys:

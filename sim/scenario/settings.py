@@ -35,7 +35,7 @@ _TABLES = {  # tables whose keys people may write without their table's name
 
 
 def settings_of(settings: Settings, price: str | None = None) -> dict[str, Any]:
-    """Keys and values of settings; a given `price` of a GPU comes last.
+    """Return keys and values of settings; a given `price` of a GPU comes last.
 
     Raises `InputError`.
     """
@@ -64,7 +64,7 @@ def changes_of(change: Mapping[str, Any], file: str) -> dict[str, Any]:
 
 
 def changed(document: dict[str, Any], changes: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A TOML document with dotted keys set; the keys must exist or be known to validation."""
+    """Return a document with dotted keys set; the keys must exist or be known to validation."""
     result = copy.deepcopy(document)
     for key, value in changes.items():
         put(result, key, value, where)
@@ -86,7 +86,7 @@ def put(document: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """Values of a table and of its inner tables, by dotted key."""
+    """Yield values of a table and of its inner tables, by dotted key."""
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
             yield from flat(value, f"{prefix}{key}.")
@@ -95,7 +95,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]
 
 
 def split_key(key: str) -> tuple[str, str, str]:
-    """The file that a change belongs to, and its key in that file in two parts. Raises
+    """Return the file that a change belongs to, and its key in that file in two parts. Raises
     `InputError`."""
     head, _, rest = key.partition(".")
     if head not in FILES or not rest:
@@ -111,7 +111,7 @@ def split_key(key: str) -> tuple[str, str, str]:
 
 
 def in_table(key: str, among: Collection[str] = _TABLES) -> str:
-    """The question whether the user meant a key of some table; empty where no table has the key.
+    """Return the question whether the user meant a key of some table; empty if no table has it.
 
     >>> in_table("price.hour"), in_table("tp"), in_table("tp", FILES)
     ("did you mean 'topology.price.hour'?", "did you mean 'plan.tp'?", '')
@@ -123,12 +123,12 @@ def in_table(key: str, among: Collection[str] = _TABLES) -> str:
 
 
 def head_of(key: str) -> str:
-    """The first part of a dotted key."""
+    """Return the first part of a dotted key."""
     return key.partition(".")[0]
 
 
 def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a table of a file states, with keys that are dotted or in tables.
+    """Return the settings that a file's table states, by dotted key.
 
     >>> dotted({"plan": {"tp": 2}, "change": {"network.nics": 4}})
     {'plan.tp': 2, 'network.nics': 4}

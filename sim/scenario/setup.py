@@ -31,7 +31,7 @@ from sim.scenario.settings import changed, flat
 if TYPE_CHECKING:
     from sim.parallel.loader import Loader
 
-_OF_PASS = 3e-4  # s on one core, on the clock
+_OF_PASS = 3e-4  # s of one core for each pass that is simulated on the clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,8 @@ class PlanSetup:
         return {"gpus": gpus, **plan_columns(plan), "pipeline": plan.pipeline}
 
     def replanned(self, plan: Plan, stack: stacks.Stack | None = None) -> "PlanSetup":
-        """The job with another plan, or by another stack, on the same machine, slow ranks included.
-        Raises `InputError` where the plan cannot run."""
+        """Return the job with another plan, or by another stack, on the same machine, slow ranks
+        included. Raises `InputError` if the plan cannot run."""
         job = self.job
         other = assemble(
             self.name,
@@ -106,7 +106,7 @@ def assemble(
     stragglers: Iterable[Straggler] = (),
     loader: "Loader | None" = None,
 ) -> PlanSetup:
-    """Fit a plan to the machine and the model. Raises `InputError` where it does not fit."""
+    """Fit a plan to the machine and the model. Raises `InputError` if it does not fit."""
     job = _job(name, model, stack, topology, plan, loader)
     known = known_of(job.model, job.stack, job.device, job.device.measured)
     job = job if job.known is known else replace(job, known=known)
@@ -115,7 +115,7 @@ def assemble(
 
 
 def ordered(job: Job, machine: Machine) -> Job:
-    """The job with the order of passes that its schedule searches for, if it searches."""
+    """Return the job with the order of passes that its schedule searches for, if it searches."""
     search = None if job.plan.pp == 1 else schedules.searched(job.plan.pipeline)
     if search is None:
         return job
@@ -145,7 +145,7 @@ def _job(
     plan: Plan,
     loader: "Loader | None",
 ) -> Job:
-    """A job that a plan lays out on a cluster; the rates of links between devices play no part."""
+    """A job that a plan lays out on a cluster; the rates of links between devices do not matter."""
     where = f"{name}, plan"
     check_layers(model)
     plan = resolved(plan, topology.gpus, where=where)
@@ -176,7 +176,7 @@ def _job(
 
 
 def load_model(scenario: BaseScenario) -> Model:
-    """The model of a scenario with its changes."""
+    """Return the model of a scenario with its changes."""
     changes, where = scenario.changes("model"), f"{scenario.name}, model"
     if isinstance(scenario.model, str):
         return _model(scenario.model, changes, where)
@@ -184,7 +184,7 @@ def load_model(scenario: BaseScenario) -> Model:
 
 
 def load_stack(scenario: BaseScenario, stack: str | stacks.Stack) -> stacks.Stack:
-    """A stack with the changes of a scenario."""
+    """Return a stack with the changes of a scenario."""
     changes, where = scenario.changes("stack"), f"{scenario.name}, stack"
     return (
         _stack(stack, changes, where) if isinstance(stack, str) else altered(stack, changes, where)
@@ -197,7 +197,7 @@ def _named(name: str, changes: Mapping[str, Any], where: str) -> object:
 
 @reads.kept(8, key=_named)
 def _model(name: str, changes: Mapping[str, Any], where: str) -> Model:
-    """A model of a file with changes; `where` names the scenario in errors."""
+    """Return a model of a file with changes; `where` names the scenario in errors."""
     path = catalog.find("models", name, where=where)
     place = catalog.place(path, changed=bool(changes))
     model = reading.model_of(changed(reading.document(path), changes, place), place)
@@ -206,7 +206,7 @@ def _model(name: str, changes: Mapping[str, Any], where: str) -> Model:
 
 @reads.kept(8, key=_named)
 def _stack(name: str, changes: Mapping[str, Any], where: str) -> stacks.Stack:
-    """A stack of a file with changes."""
+    """Return a stack of a file with changes."""
     path = catalog.find("topologies/stacks", name, where=where)
     place = catalog.place(path, changed=bool(changes))
     document = changed(catalog.document("topologies/stacks", path), changes, place)
@@ -231,7 +231,7 @@ def machine(
     backend: str = "",
     ranks: int = 0,
 ) -> Machine:
-    """A topology with a collective library, and with slow ranks and links.
+    """Return a topology with a collective library, and with slow ranks and links.
 
     A job without a `plan` has no stages. The library is the topology's unless a `backend` is given.
     All of the topology's GPUs are in use unless `ranks` says how many are. Raises `InputError`.

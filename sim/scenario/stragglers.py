@@ -14,8 +14,8 @@ from sim.scenario.scenario import Straggler
 def slowed(
     topology: Topology, plan: Plan | None, stragglers: Sequence[Straggler], name: str, ranks: int
 ) -> tuple[Topology, dict[int, float]]:
-    """The cluster with slow links, and the factors by which kernels of slow ranks take longer. A
-    job without a `plan` has no stages. Raises `InputError`."""
+    """Return the cluster with slow links, and the factors by which kernels of slow ranks take
+    longer. A job without a `plan` has no stages. Raises `InputError`."""
     slowdown: dict[int, float] = {}
     for number, straggler in enumerate(stragglers):
         where = f"{name}, straggler {number + 1}"
@@ -40,7 +40,7 @@ def _slow_ranks(
         return range(straggler.node * each, min((straggler.node + 1) * each, ranks))
     if straggler.stage is not None:
         if plan is None:
-            fault = "there are no stages where updates are shared"
+            fault = "workers that share updates have no stages"
             raise InputError(where, fault, "name a rank or a node")
         _check(where, "stage", straggler.stage, plan.pp)
         return _ranks_of_stage(plan, straggler.stage)

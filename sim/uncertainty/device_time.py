@@ -16,9 +16,9 @@ MOST_WARNINGS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTime:
-    """Shares of a step's kernel seconds by source. `outside` has, by kernels' names, the first size
-    outside of the measured range, the longest kernels first. Their seconds count as the model's,
-    because a profile extrapolates by the model."""
+    """Shares of a step's kernel seconds by source. `outside` has by kernel name, the longest
+    kernels first, the first size outside of the measured range. The seconds of such kernels count
+    as the model's, because a profile extrapolates by the model."""
 
     shares: dict[str, float]
     outside: dict[str, str] = field(default_factory=dict)
@@ -54,7 +54,7 @@ def device_time(job: Job) -> DeviceTime:
 
 
 def _kernels(job: Job) -> "Counter[Kernel]":
-    """The kernels of all stages and how often a replica runs each in a step."""
+    """Return the kernels of all stages and how often a replica runs each in a step."""
     kernels: Counter[Kernel] = Counter()
     for stage, chunks in enumerate(job.chunks):
         slots = Counter(slot for chunk in chunks for slot in chunk.slots)

@@ -1,10 +1,10 @@
 """Drawn step times: each class of work has a factor of its own, and each draw is a column.
 
 The factors are lognormal with the sigmas of `sim.uncertainty.intervals.Sigmas` (a profile's
-residuals where there is a profile). Every draw is a column of durations. The computation of a pass
-is split into products, attention and memory-bound kernels in the proportions of its stage's
-kernels. Its communication and all transfers take the factor of collectives, launches the factor of
-the host. One compiled graph evaluates all columns.
+residuals if there is a profile). Every draw is a column of durations. The computation of a pass is
+split into products, attention and memory-bound kernels in the proportions of its stage's kernels.
+Its communication and all transfers take the factor of collectives, launches the factor of the host.
+One compiled graph evaluates all columns.
 
 The interval of a result uses a first-order approximation, the classes' shares of the critical path,
 which needs no compilation. The draws show how good this approximation is.
@@ -57,12 +57,12 @@ OfTransfer = Callable[[TransferClass], tuple[str, str]]
 
 
 def as_collectives(transfer: TransferClass) -> tuple[str, str]:
-    """Classes of a transfer's latency and of its seconds on links: "collective" for both."""
+    """Return classes of a transfer's latency and of its seconds on links: "collective" for both."""
     return "collective", "collective"
 
 
 def by_cause(transfer: TransferClass) -> tuple[str, str]:
-    """Classes of a transfer's latency, and of its seconds on links by its cause."""
+    """Return classes of a transfer's latency, and of its seconds on links by its cause."""
     return LATENCY, bandwidth(transfer.cause)
 
 
@@ -79,7 +79,7 @@ def split(machine: Machine, program: Program, of_transfer: OfTransfer = as_colle
 
 
 def drawn(setup: PlanSetup, sigmas: Sigmas, count: int = 200, *, seed: int = 0) -> Floats:
-    """Draw `count` step times (s), in pairs of opposite errors; a seed always gives the same."""
+    """Draw `count` step times (s), in pairs of opposite errors; a seed repeats them."""
     one_side = generator(seed, "calibration").standard_normal((len(KINDS), (count + 1) // 2))
     errors = np.concatenate([one_side, -one_side], axis=1)[:, :count]
     spread = np.array([getattr(sigmas, kind) for kind in KINDS])

@@ -41,7 +41,7 @@ class Campaign:
 
     @classmethod
     def of(cls, job: Job, topology: str) -> "Campaign":
-        """The campaign of a job on the cluster named `topology`."""
+        """Return the campaign of a job on the cluster named `topology`."""
         return cls(
             stack=job.stack.name,
             device=job.device.name,
@@ -63,7 +63,7 @@ class Campaign:
 
 
 def work_of(model: Model | None) -> Work:
-    """The kind of work of training all weights; None: only times of the model are known."""
+    """Return the kind of work of training all weights (None: only the model's times are known)."""
     if model is None or not model.divided:  # no transformer
         return "other"
     return "experts" if experts_of(model) else "dense"
@@ -71,7 +71,7 @@ def work_of(model: Model | None) -> Work:
 
 FOLDER = "topologies/validated"
 _ROWS_OF_USUAL = 2.0  # the usual scale counts as much as so many rows of a campaign: assumed
-_FEW = 3  # rows; so few rows, or fewer, show no scale
+_FEW = 3  # at most so many rows are too few to show a scale
 _UNKNOWN = 0.1  # the usual scale if nothing at all was measured: assumed
 # Variance of the estimated location of n errors of scale s by Student's t with nu degrees of
 # freedom: (nu + 3) / (nu + 1) s^2 / n (Lange, Little and Taylor 1989, section 4), nu = 4.
@@ -115,7 +115,7 @@ class Evidence:
     spreads: tuple[Spread, ...]
 
     def replaced(self, spreads: Sequence[Spread], *, tables: Container[str]) -> "Evidence":
-        """The evidence with `spreads` in place of all spreads from `tables`."""
+        """Return the evidence with `spreads` in place of all spreads from `tables`."""
         others = (spread for spread in self.spreads if spread.table not in tables)
         return Evidence(spreads=(*others, *spreads))
 
@@ -127,11 +127,11 @@ class Evidence:
         kernels: Kernels | None = None,
         level: float = LEVEL,
     ) -> Interval:
-        """The interval of a predicted step time (s)."""
+        """Return the interval of a predicted step time (s)."""
         return interval(step, self.errors(campaign), kernels, level)
 
     def errors(self, campaign: Campaign) -> ErrorLaw:
-        """The law of errors that validated runs imply for a job of this campaign."""
+        """Return the law of errors that validated runs imply for a job of this campaign."""
         location, unsure = self._effects.expected(campaign.groups)
         own = self._seen.get(campaign)
         noise = self._within(own.scale, own.rows) if own else self._usual**2
@@ -178,7 +178,7 @@ class Evidence:
         return _shrunk(scale, rows - 1, self._usual)
 
     def _apart(self, campaign: Campaign) -> float:
-        """The scale of the errors that two layouts of one job do not share."""
+        """Return the scale of the errors that two layouts of one job do not share."""
         own = self._spreads_of.get(campaign, ())
         rows = sum(spread.layouts for spread in own)
         square = sum(spread.layouts * spread.apart**2 for spread in own) / max(rows, 1)
@@ -203,7 +203,7 @@ class Evidence:
 
 
 def _together(campaign: Campaign, spreads: Sequence[Spread]) -> _Seen:
-    """A campaign's runs over all of its tables; tables that disagree widen the scale."""
+    """Return a campaign's runs over all of its tables; tables that disagree widen the scale."""
     rows = sum(spread.rows for spread in spreads)
     location = sum(spread.rows * spread.location for spread in spreads) / rows
     square = sum(
@@ -237,7 +237,7 @@ _WORDS: Mapping[Work, str] = {
 
 
 def _unlike(campaign: Campaign, others: Sequence[Campaign]) -> str:
-    """The widest difference between a campaign and all `others`, in words."""
+    """Return the widest difference between a campaign and all `others`, in words."""
     for key, words in (
         ("work", _WORDS[campaign.work]),
         ("device", f"on {campaign.device}"),

@@ -28,7 +28,7 @@ from typing import Any
 from sim.config.dataclass import dataclass
 from sim.uncertainty import student
 
-LEVEL = 0.9  # of all intervals
+LEVEL = 0.9  # the probability of every interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Sigmas:
     host: float = 0.25
 
     def of_step(self, shares: Mapping[str, float]) -> float:
-        """The standard deviation of log(step time), to first order in the classes' shares.
+        """Return the standard deviation of log(step time), to first order in the classes' shares.
 
         >>> round(Sigmas(gemm=0.03, stream=0.1).of_step({"gemm": 0.8, "stream": 0.2}), 4)
         0.0312
@@ -58,7 +58,7 @@ class Sigmas:
         return hypot(*(getattr(self, kind) * share for kind, share in shares.items()))
 
     def replaced(self, measured: Mapping[str, float]) -> "Sigmas":
-        """The sigmas of a profile; classes that the profile lacks keep their default."""
+        """Return the sigmas of a profile; classes that the profile lacks keep their default."""
         common = {f.name for f in fields(self)} & measured.keys()
         return replace(self, **{kind: measured[kind] for kind in common})
 
@@ -78,7 +78,7 @@ class Kernels:
         return cls(sigma=sigmas.of_step(shares), usual=Sigmas().of_step(shares), shares=shares)
 
     def corrected(self, variance: float) -> float:
-        """A variance that contains the default errors, with these errors in their place."""
+        """Return a variance that contains the default errors, with these errors in their place."""
         return max(variance - self.usual**2 + self.sigma**2, min(variance, self.sigma**2))
 
 
@@ -88,7 +88,7 @@ class ErrorLaw:
 
     `apart` is the scale of the part that layouts of one job do not share. `basis` names the
     measured runs behind the law. `seen` is the location over runs like the job (None without such
-    runs); `bias` is `seen`, shrunk towards the location of other runs where there are few runs.
+    runs); `bias` is `seen`, shrunk towards the location of other runs if there are few runs.
     """
 
     bias: float
@@ -123,7 +123,7 @@ class Interval:
 def interval(
     step: float, errors: ErrorLaw, kernels: Kernels | None = None, level: float = LEVEL
 ) -> Interval:
-    """The interval of a predicted step time (s)."""
+    """Return the interval of a predicted step time (s)."""
     if kernels:
         errors = replace(errors, scale=sqrt(kernels.corrected(errors.scale**2)))
     reach = student.quantile((1.0 + level) / 2.0) * errors.scale

@@ -6,14 +6,14 @@ effect. Each effect is drawn from the law of its level:
     error_i = mean + sum over levels of effect(group of i at that level) + own_i + noise_i
 
 Groups are nested, so they are a tree whose leaves are the campaigns. A node gets information from
-its children and from the rest of the tree, each in one pass (Pearl 1988, belief propagation; exact
-here, with a flat prior for the mean as in generalised least squares). The variances of the levels
-are estimated by restricted maximum likelihood (the MM iteration of Zhou, Hu, Qiao, Lange and Zhou
-2019, "MM algorithms for variance components models", J. Computational and Graphical Statistics 28).
-Own effects follow Student's t (`sim.uncertainty.student`), so an unusual campaign does not move
-other campaigns. The expected error of a new job is the best linear unbiased prediction (Henderson
-1975, Biometrics 31). It is a group's mean error, shrunk where few campaigns and runs show it.
-Levels without measurements add their variance.
+its children and from the rest of the tree, in two sweeps over the tree (Pearl 1988, belief
+propagation; exact here, with a flat prior for the mean as in generalised least squares). The
+variances of the levels are estimated by restricted maximum likelihood (the MM iteration of Zhou,
+Hu, Qiao, Lange and Zhou 2019, "MM algorithms for variance components models", J. Computational and
+Graphical Statistics 28). Own effects follow Student's t (`sim.uncertainty.student`), so an unusual
+campaign does not move other campaigns. The expected error of a new job is the best linear unbiased
+prediction (Henderson 1975, Biometrics 31). It is a group's mean error, shrunk if few campaigns and
+runs show it. Levels without measurements add their variance.
 """
 
 from collections.abc import Hashable, Sequence
@@ -26,10 +26,10 @@ from sim.uncertainty import student
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
-_ITERATIONS = 40
+_ITERATIONS = 40  # of the estimate of variances
 _START = 0.05**2  # variance of every level before there is anything to estimate it from: assumed
-_DIGITS = 9
-_LEAST = 1e-10
+_DIGITS = 9  # decimals of expected errors and variances
+_LEAST = 1e-10  # smallest variance of a level
 _MEAN = 0.1**2  # variance of the mean error if there are no campaigns: assumed
 
 
@@ -85,8 +85,8 @@ class RandomEffects:
 def fit(
     errors: Sequence[float], noise: Sequence[float], groups: Sequence[Sequence[Hashable]]
 ) -> RandomEffects:
-    """The effects behind the mean `errors` of campaigns, which have the variances `noise`. The
-    `groups` of each campaign, from wide to narrow, end with the campaign itself."""
+    """Return the effects behind the mean `errors` of campaigns, which have the variances `noise`.
+    The `groups` of each campaign, from wide to narrow, end with the campaign itself."""
     if not errors:
         nothing = np.zeros(0)
         return RandomEffects(Tree((), ()), nothing, nothing, 0.0, 0.0, (), ())
@@ -101,9 +101,9 @@ def fit(
 
 
 class _Passes:
-    """Passes of information up and down the tree. V is the covariance, Z the group's campaigns, and
-    P is V^-1 with the mean projected out. The `pull` of a group is Z' P errors: its predicted
-    effect over its variance. `held` is Z' P Z, the strength of the pull."""
+    """Information that is passed up and down the tree. V is the covariance, Z the group's
+    campaigns, and P is V^-1 with the mean projected out. The `pull` of a group is Z' P errors: its
+    predicted effect over its variance. `held` is Z' P Z, the strength of the pull."""
 
     def __init__(self, errors: Sequence[float], noise: Sequence[float], tree: Tree) -> None:
         self.tree = tree
@@ -112,7 +112,7 @@ class _Passes:
         self.held: list[Array] = []
 
     def effects(self, variances: Array, weights: Array) -> RandomEffects:
-        """The effects for given variances and weights."""
+        """Return the effects for given variances and weights."""
         own = [np.full(len(p), v) for p, v in zip(self.tree.parent, variances, strict=True)]
         own[-1] = variances[-1] / weights
         levels = range(len(own))

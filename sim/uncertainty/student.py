@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 FREEDOM = 4.0
-_ITERATIONS = 50
+_ITERATIONS = 50  # of the estimates of location and scale
 _LEAST = 1e-4  # smallest scale, about the rounding of printed step times
 
 
 def quantile(probability: float) -> float:
-    """The value below which a standardised error lies with this probability.
+    """Return the value below which a standardised error lies with this probability.
 
     >>> round(quantile(0.95), 3), round(quantile(0.5), 3)
     (2.132, 0.0)
@@ -30,7 +30,7 @@ def quantile(probability: float) -> float:
 
 
 def below(value: float) -> float:
-    """The probability that a standardised error is less than `value`.
+    """Return the probability that a standardised error is less than `value`.
 
     >>> round(below(quantile(0.9)), 9), below(0.0)
     (0.9, 0.5)
@@ -40,7 +40,7 @@ def below(value: float) -> float:
 
 
 def weights(squares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The weights of errors, from the squares of error / scale: (nu + 1) / (nu + square)."""
+    """Return the weights of errors, from the squares of error / scale: (nu + 1) / (nu + square)."""
     return (FREEDOM + 1.0) / (FREEDOM + squares)
 
 

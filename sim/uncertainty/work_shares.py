@@ -31,7 +31,7 @@ _LEAST_BIAS = -0.99  # of a profile that predicts almost no time
 
 
 def work_shares(program: Program, record: Record) -> dict[str, float]:
-    """Shares of "gemm", "attention", "stream", "collective" and "host", adding up to one.
+    """Return shares of "gemm", "attention", "stream", "collective" and "host", adding up to one.
 
     Each share is d log(step time) / d log(times of that class): the class's share of the critical
     path. Seconds of compute on the path are split in the proportions of their stage's kernels.
@@ -47,7 +47,7 @@ def work_shares(program: Program, record: Record) -> dict[str, float]:
 
 
 def mix(program: Program, stage: int, cause: str) -> Mapping[str, float]:
-    """The classes of one cause of the accounts, as shares that add up to one."""
+    """Return the shares of a cause's seconds by class of work, which add up to one."""
     if cause == HOST:
         return {HOST: 1.0}
     own = _by_cause(program)[stage].get(cause)
@@ -81,7 +81,7 @@ def _normal(times: Seconds) -> dict[str, float]:
 
 
 def profiled(job: Job, backend: str = "nccl", *, share: float = 1.0) -> Sigmas | None:
-    """The sigmas by the profiles of the device and of the fabric; None without profiles.
+    """Return the sigmas by the profiles of the device and of the fabric; None without profiles.
 
     `share` is the share of the device's time that comes from its profile; the rest has the default
     sigmas. Residuals come from shapes and sizes that a fit did not see, so they include the noise
@@ -118,7 +118,7 @@ def _of_fabric(backend: str) -> Residuals:
 
 
 def _off(seen: "KernelResidual | CollectiveResidual", count: int) -> float:
-    """The sigma of `count` predictions, shrunk towards the usual sigma where they are few.
+    """Return the sigma of `count` predictions, shrunk towards the usual sigma if they are few.
 
     It includes the bias, because predictions are not corrected for the bias.
     """

@@ -227,7 +227,7 @@ LAWS: tuple[type[SlowdownLaw], ...] = (
 )  # fmt: skip
 
 
-_DEFAULT_SIGMA = 0.02
+_DEFAULT_SIGMA = 0.02  # of the jitter that is assumed without causes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +258,7 @@ class Jitter:
     def __post_init__(self) -> None:
         names = [cause.name for cause in self.cause]
         if len(set(names)) < len(names):
-            raise ValueError("two causes of one name; name each of them differently")
+            raise ValueError("two causes have one name; give each cause its own name")
 
     @property
     def assumed(self) -> bool:

@@ -27,7 +27,7 @@ def factors(path: Path) -> tuple[float, ...]:
         del lines[0]
     times = [_step_time(line, number, where) for number, line in lines]
     if not times:
-        raise InputError(where, "holds no step times", "one a line, in seconds")
+        raise InputError(where, "holds no step times", "write one a line, in seconds")
     _check_numbers(lines, where)
     return tuple((np.array(times) / np.median(times)).tolist())
 

@@ -17,8 +17,8 @@ from tests.results.test_text import GIB, RESULT
 def test_what_does_not_fit_says_by_how_much_what_is_largest_and_what_to_do():
     asked = dataclasses.replace(RESULT, remedies=("recompute = selective", "tp = 8"))
     assert memory_line(asked) == (
-        "Memory of the fullest GPU: does not fit: 93.0 GiB of 80.0 GiB; the largest part is "
-        "activations; with recompute = selective or with tp = 8, it fits"
+        "Memory of the fullest GPU: does not fit: needs 93.0 GiB, but has 80.0 GiB; the "
+        "largest part is activations; with recompute = selective or with tp = 8, it fits"
     )
     planned = dataclasses.replace(RESULT, plan=sim.Plan(global_batch=8))
     assert memory_line(planned).endswith("makes it fit; ask `sim plan`")

@@ -17,7 +17,7 @@ from sim.program.schedule import Action, Kind, Order, Schedule, in_loops
 
 
 def naive(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
-    """A microbatch goes all the way forward and back before the next microbatch starts."""
+    """Return the order in which each microbatch goes forward and back before the next starts."""
     order = tuple(Action(kind, i) for i in range(microbatches) for kind in ("F", "B"))
     return Schedule((order,) * stages, in_loops(stages, chunks), "naive")
 

@@ -141,7 +141,7 @@ def test_points_that_do_not_divide_or_fit_are_kept_with_their_reason(folder: Pat
     frame = sweep.sweep("job.toml", grid, jobs=1)
     assert list(frame["valid"]) == [False, False, True]
     assert "does not divide" in frame["reason"][0]
-    assert "GiB a GPU" in frame["reason"][1]
+    assert "GiB, but has" in frame["reason"][1]
     assert frame["step_time"].isna().tolist() == [True, False, False]
 
 

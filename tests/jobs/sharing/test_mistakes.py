@@ -180,7 +180,7 @@ MISTAKES = {
     ),
     "a slow stage": (
         'method = "all_reduce"\n[[straggler]]\nstage = 0\nfactor = 4.0',
-        "there are no stages where updates are shared",
+        "workers that share updates have no stages",
     ),
     "a law of ranks and links": (
         'method = "all_reduce"\n[[sharing.straggler]]\nkind = "pareto"\nalpha = 3.0\n'
