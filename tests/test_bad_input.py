@@ -115,7 +115,7 @@ def test_the_job_itself_is_good(folder: Path) -> None:
         ("tp = 2", "tp = 2\nzero = 3\nreshard = 'near'", "the axis dp_hpz need each other"),
         ("tp = 2", "tp = 2\nlayers = [6, 7]", "13 but the model has 12 layers"),
         ("tp = 2", "tp = 2\nlayers = [6, 6, 0]", "plan, layers: 3 counts for 2 stages"),
-        ('"fp16"', '"fp16"\nrecipe = "mxfp8"', "precision = 'fp16'; set precision = 'fp8'"),
+        ('"fp16"', '"fp16"\nrecipe = "mxfp8"', "but precision = 'fp16'; set precision"),
         ('"fp16"', '"fp8"\nrecipe = "mxpf8"', "no recipe named 'mxpf8'; did you mean 'mxfp8'?"),
         ('"fp16"', '"fp8"\nrecipe = { like = "mxpf8" }', "no recipe named 'mxpf8'; did you mean"),
         ('"fp16"', '"fp8"\nrecipe = { atention = true }', "did you mean 'attention'?"),

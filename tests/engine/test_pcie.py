@@ -75,9 +75,7 @@ def test_a_nic_behind_a_narrower_device_s_link_is_no_faster_than_that_link() -> 
     alone, own = played(narrow, gathered())
     assert alone == pytest.approx(own["pcie-down"], rel=1e-3)
     assert own["pcie-down"] == pytest.approx(own["pcie-up"], rel=1e-9)
-    endless, _ = played(
-        narrow._changed(network=replace(narrow.network, bandwidth=1e15)), gathered()
-    )
+    endless, _ = played(narrow.changed(network=replace(narrow.network, bandwidth=1e15)), gathered())
     assert endless == pytest.approx(alone, rel=1e-9)
     wide = replace(narrow, host=replace(NARROW, bandwidth=1e12, gpudirect=True))
     free, passed = played(wide, gathered())

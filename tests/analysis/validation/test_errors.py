@@ -60,7 +60,7 @@ def test_figures_that_miss_their_bars_are_marked():
     assert missed(found) >= {"bias", "spearman", "regret_median", "regret_mean"}
     shown = shown_of(worse)
     assert f"{found['spearman']:.3f}*" in shown
-    assert "* beyond" in shown
+    assert "* bias beyond" in shown
     assert "*" not in shown_of(table())
 
 
