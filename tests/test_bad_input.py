@@ -366,7 +366,10 @@ def test_a_time_may_be_zero_but_not_negative(folder: Path, key: str, text: str) 
             """['dense'] is a list; write it like "3 dense, 58 experts\"""",
         ),
         ("model.name=['mine']", 'name = ["mine"] is not a text; write name = "..."'),
-        ("model.pattern=dense, slidng", "no kind of block named 'slidng', nor in SIM_PLUGINS"),
+        (
+            "model.pattern=dense, slidng",
+            "no kind of block is named 'slidng', not even in SIM_PLUGINS",
+        ),
         ("model.mtp=-1", "mtp = -1 must not be negative"),
         ("model.mtp=1000000", "mtp = 1,000,000 is more than can be simulated; use at most 100"),
         ("model.layers=1000000000", "more than can be simulated; use at most 10,000"),

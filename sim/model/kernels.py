@@ -11,8 +11,8 @@ from sim.program.operations import Collective
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "fp4"]
 OperatorClass = Literal["product", "low_product", "attention", "other"]
-"""Classes of kernels with different seconds of the host; operands of low products have eight or
-four bits."""
+"""Classes of kernels for which the host takes different times; operands of low products have eight
+or four bits."""
 
 BYTES: dict[str, float] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp4": 0.5}
 
@@ -101,9 +101,9 @@ class Attention:
     `head` is the width of a head of Q and K, `value_head` the width for V and the output (0:
     `head`). With a `window` a query sees at most that many keys, its own included (0: all keys). A
     causal window ends at the query's own key; otherwise the query's own key is in its middle.
-    `flops` counts the products of queries with the keys that they see: forward Q K' and P V,
-    backward Q K' again, dP = dO V', dV = P' dO, dQ = dS K, dK = dS' Q (Dao 2023, section 2.3). If
-    all heads are equally wide, the backward pass has 2.5 times the FLOPs of the forward pass.
+    `flops` counts the products of queries with the keys that they see: forward S = Q K' and P V
+    with P = softmax(S), backward Q K' again, dP = dO V', dV = P' dO, dQ = dS K, dK = dS' Q (Dao
+    2023, section 2.3). If all heads are equally wide, backward has 2.5 times the forward FLOPs.
     """
 
     family: ClassVar[str] = "attention"
@@ -213,10 +213,10 @@ class MemoryBound:
 # not (H100, traces/tracelens).
 JOINED = 1.4
 
-# Share of element-wise kernels' bandwidth of torch's own LayerNorm and RMSNorm, forward and back.
+# Share of element-wise kernels' bandwidth for torch's own LayerNorm and RMSNorm, forward and back.
 # Forward: 0.65 on A100 (kernels/estimate_train_time, layernorm, fp16), 0.67 on V100, 0.68 to 0.74
 # on A100 in fp32 (neusight_test_ln), 0.5 on H100 with rows of 768 (traces/tracelens, TimeSformer).
-# Back: the same A100, ten bytes an element in 16 bits.
+# Back: on the same A100, if a kernel moves ten bytes for each 16-bit element.
 TORCH_NORM = (0.62, 0.52)
 
 

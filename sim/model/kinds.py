@@ -70,7 +70,7 @@ def check_layers(model: Model) -> None:
     for name in (*layers, *model.blocks):
         kind = model.entry(name)["kind"]
         if is_layer(kind) and not is_layer(name):
-            raise InputError(where, f"blocks.{name} cannot be of another kind", "rename it")
+            raise InputError(where, f"blocks.{name} cannot be a layer", "rename it")
         if name in layers and not is_layer(kind):
             known = [other for other in kinds() if is_layer(other)]
             fault = f"pattern: {name!r} is no layer between embedding and head"
@@ -132,7 +132,7 @@ def _names(shape: Any) -> tuple[str, ...]:
 def _module(kind: str) -> ModuleType:
     if kind in (known := kinds()):
         return known[kind]
-    fault = f"no kind of block named {kind!r}, nor in SIM_PLUGINS"
+    fault = f"no kind of block is named {kind!r}, not even in SIM_PLUGINS"
     raise InputError.unknown("model", fault, kind, list(known))
 
 

@@ -66,8 +66,7 @@ def rotate(run: Execution, latent: Latent) -> Operator:
     """Return the rotation of the rotary parts of Q and K, and the assembly of K and V by heads.
     Fused, one kernel rotates Q in place, and another reads the up-projection's keys and values and
     writes K and V (Megatron-LM, megatron/core/fusions/fused_mla_yarn_rope_apply.py). Otherwise
-    there are ten passes over the rotated elements (`attention.rotate`), and copies of Q, K and
-    V."""
+    rotated elements are read or written ten times (`attention.rotate`), and Q, K and V copied."""
     model, rows, rotary = run.shape, run.rows, latent.rotary
     up = rows * run.heads * (model.head - rotary + model.value_head)
     made = rows * (run.kv_width + run.value_width)

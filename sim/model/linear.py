@@ -41,8 +41,8 @@ def joins_gradients(run: Execution) -> bool:
 def products(
     run: Execution, name: str, rows: int, inputs: int, outputs: int, groups: int = 1
 ) -> tuple[Gemm, Gemm, Gemm]:
-    """Return the products y = x W, dx = dy W', dW = x' dy with x (rows, inputs) and W (inputs,
-    outputs). With several `groups` each has a matrix, which multiplies an equal share of the
+    """Return the products y = x W, dx = dy W' and dW = x' dy, where ' transposes, x is (rows,
+    inputs) and W is (inputs, outputs). Each of several `groups` has a matrix for an equal share of
     rows."""
     each, kernels = -(-rows // groups), 1 if run.fusion.grouped else groups
     y = Gemm(
@@ -95,7 +95,7 @@ def bias_gradient(run: Execution, name: str, elements: float) -> tuple[Kernel, .
 class Linear:
     """One linear layer on one rank, from `rows` x `inputs` to the widths in `outputs`.
 
-    Each width is a GEMM; the GEMMs share the input. With several `groups`, so many layers side by
+    Each width is a GEMM; the GEMMs share the input. With several `groups`, that many layers side by
     side share the rows. With `bias_later` the kernel after the layer adds the bias. Four keys name
     operands that need less work to be cast. `low` operands arrive in the recipe's format. `ready`
     operands arrive in all copies that they need. `written` operands do, too, but their scales are

@@ -57,7 +57,7 @@ class Model(metaclass=Named):
     divided: ClassVar[bool] = True  # ranks may share a layer's weights, or a sequence
     unit: ClassVar[str] = "token"  # the unit of throughput: tokens or samples
     feature_maps: ClassVar[bool] = False  # layers keep feature maps, which a stash makes smaller
-    clipped: ClassVar[bool] = True  # scripts clip its gradients where their stack does
+    clipped: ClassVar[bool] = True  # scripts clip its gradients if their stack clips
     tables: ClassVar[bool] = False  # `ep` divides embedding tables, not experts
     inputs: ClassVar[float] = 0.0  # bytes of one sample as it is loaded, beside its tokens
 

@@ -117,6 +117,6 @@ def own_layer(model: Model, layer: int | None, kind: str) -> tuple[Any, Any]:
     """Return a layer of a network, and the source of all its layers. Raises `InputError` for
     transformers."""
     if not isinstance(model, Network) or layer is None:
-        fault = f"layers of kind {kind!r} belong to no transformer"
+        fault = f"no transformer has layers of kind {kind!r}"
         raise InputError(f"model {model.name}".rstrip(), fault, f'write a file of kind = "{kind}"')
     return model.source.layers[layer], model.source

@@ -1,6 +1,6 @@
 """The operators of blocks: each is an autograd node with the tensors that it keeps.
 
-Comments count bytes in passes over a tensor: a kernel that reads x and writes y makes two passes.
+Comments count reads and writes of a tensor: a kernel that reads x and writes y makes two.
 """
 
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ MASK = 1  # bytes of a dropout mask's element, a torch.bool
 
 
 class Matrix(NamedTuple):
-    """This rank's shard of a weight matrix; its inputs are `rows` wide. There are `number` matrices
-    of this size. `hidden` is false for embeddings and output layers."""
+    """This rank's shard of a weight matrix, whose inputs have `rows` columns. There are `number`
+    matrices of this size. `hidden` is false for embeddings and output layers."""
 
     rows: int
     columns: int
@@ -42,7 +42,7 @@ class Operator:
     Bytes: `saved` lives from the forward pass until the input's gradient, `saved_for_weights` until
     the weights' gradients, and `handed` (the output's gradient) from the input's to the weights'.
     `inputs` must be in memory to run the operator again; `transient` is alive only while it runs.
-    The operator itself has `made` some of the saved bytes (masks, statistics, a cast). It read the
+    The operator itself makes `made` of the saved bytes (masks, statistics, a cast). It reads the
     others from the operator before it, from the operators that `reads` names, or from the input of
     the operator named in `beside`. An operator that `casts` keeps its input in another format.
 
@@ -155,8 +155,8 @@ def normalise(
     in front of the linear layer `into` may write the operand that a recipe wants instead of its
     plain result (`Execution.normed`).
 
-    A fused norm reads x and writes y; backward it reads dy and x and writes dx (3 passes). A second
-    kernel sums the gains' gradients (2 passes) and a third finishes the sums (apex
+    A fused norm reads x and writes y; backward it reads dy and x and writes dx (3 in all). A second
+    kernel sums the gains' gradients (2) and a third finishes the sums (apex
     csrc/layer_norm_cuda_kernel.cu). The norms of TransformerEngine, cuDNN and apex's contrib sum
     the gains' gradients of each CTA in the first kernel, and a second joins these sums
     (ln_bwd_kernel of apex contrib/csrc/layer_norm and of TransformerEngine). Without fusion torch

@@ -25,9 +25,9 @@ class Optimizer:
     bytes per element. A `factored` second moment keeps, for each matrix, the fp32 sums of rows and
     of columns; parameters outside of matrices keep a whole moment. A fused step is one kernel that
     reads gradient, weight and states, writes weight and states, and moves `extra` further bytes. An
-    unfused step has a kernel for each arithmetic operation: `kernels` kernels that move `each`
-    bytes, with states in fp32. If momentum is `orthogonalised` (Muon), hidden matrices are updated
-    in this way, and all other parameters by the optimizer named in `beside`.
+    unfused step has a kernel for each arithmetic operation: `kernels` kernels that together move
+    `each` bytes, with states in fp32. If momentum is `orthogonalised` (Muon), hidden matrices are
+    updated in this way, and all other parameters by the optimizer named in `beside`.
     """
 
     name: str

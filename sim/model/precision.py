@@ -39,10 +39,10 @@ class Recipe:
     the output's gradient are cast to eight bits, and its results are cast back (TransformerEngine,
     fp8_dpa without fp8_mha). `block` elements along the summed dimension share a scale of `scale`
     bytes; with 0 a tensor has one scale. Casting an operand reads it once and writes a copy for
-    each of its uses, in one kernel if `fused`. A pass of `amax` kernels before it finds the
-    operand's maximum (0: no maximum is needed). Each copy takes `swizzle` further small kernels,
-    which put its scales into the product's order. `keeps` says what is kept for wgrad, the cast
-    operand or the input itself.
+    each of its uses, in one kernel if `fused`. Before the cast, `amax` kernels find the operand's
+    maximum (0: no maximum is needed). Each copy takes `swizzle` further small kernels, which put
+    its scales into the product's order. `keeps` says what is kept for wgrad, the cast operand or
+    the input itself.
 
     `weights` says how weights are kept. "primary" weights exist only in this format and as the
     optimizer's masters. "copies" are cast once a step, beside bf16 weights. With "pass", bf16
@@ -51,8 +51,8 @@ class Recipe:
     (`gathers_inputs`), tokens on the way to experts (`dispatches`). `caches` also keeps the inputs
     of activation functions in this format. `core` is the bytes of an element of attention's output,
     if one copy is kept for the backward passes of attention and of its projection (0: two copies,
-    in bf16 and as the operand). `wgrad` is the rate of wgrad relative to the other products; both
-    of its operands have scales along the sum.
+    in bf16 and as the operand). `wgrad` is the rate of wgrad relative to the other products, as
+    both of its operands have scales along the sum.
 
     `norms` gives the part of the cast that a norm's kernel does in front of a linear layer, by the
     library of the norm (`Fusion.norms`): all of it ("cast"), or finding the maximum ("maximum").
@@ -155,9 +155,9 @@ class Recipe:
 
     def fitted(self, *, transposes: bool, sharded: bool) -> "Recipe":
         """Return this recipe on a device that may need transposed operands, and for weights that
-        may be `sharded`, which are gathered for each pass and freed after it. Copies of freed
-        weights cannot be kept (TransformerEngine's is_first_microbatch). Weights that are gathered
-        in this format are cast before, share by share, at almost no cost."""
+        may be `sharded`. Sharded weights are gathered for each pass and freed after it. Copies of
+        freed weights cannot be kept (TransformerEngine's is_first_microbatch). Weights that are
+        gathered in this format are cast before that, share by share, at almost no cost."""
         weights, gathers = self.weights, self.gathers_weights
         if sharded:
             weights = "primary" if gathers else "pass"

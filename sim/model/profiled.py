@@ -112,7 +112,7 @@ def _read(path: Path, select: str) -> tuple[ProfiledLayer, ...]:
         rows.sort(key=lambda row: _number_of(row[1]["node"], f"{where}, line {row[0]}"))
     layers = tuple(_layers(rows, where))
     if not layers:
-        raise InputError(where, "has no layers", "add a row for each")
+        raise InputError(where, "has no layers", "add a row for each layer")
     return layers
 
 

@@ -159,7 +159,7 @@ def test_what_is_not_modelled_is_said() -> None:
     (note,) = described(config | {"wild_idea": 3})["notes"]
     assert note == "config.json: wild_idea = 3 is not modelled"
     (note,) = described(config | {"max_position_embeddings": 131072})["notes"]
-    assert "131,072 tokens; 4,096 are taken unless model.seq or --seq says" in note
+    assert "131,072 tokens; 4,096 are assumed unless model.seq or --seq differs" in note
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_what_is_not_modelled_is_said() -> None:
         ("opt", {"do_layer_norm_before": False}, "do_layer_norm_before = False is not modelled"),
         ("opt", {"word_embed_proj_dim": 512}, "word_embed_proj_dim = 512 is not modelled"),
         ("deepseek-v3", {"attention_bias": True}, "attention_bias = True is not modelled"),
-        ("gemma-3", {"layer_types": ["full_attention"]}, "names 1 layers of 26"),
+        ("gemma-3", {"layer_types": ["full_attention"]}, "has 1 values for 26 layers"),
         ("bert", {"architectures": ["BertModel"]}, "this head is not modelled"),
         ("llama", {"model_type": "zamba2"}, "'zamba2' has an attention layer whose weights"),
         ("llama", {"model_type": "kimi_linear"}, "'kimi_linear' has linear attention of another"),
@@ -224,7 +224,7 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it_and_said() -> None:
     config = CASES["gemma-3-4b"]["config"]
     whole = described(config)
     assert (whole["vocab"], whole["heads"], whole["kv_heads"], whole["head"]) == (262208, 8, 4, 256)
-    assert "absent, so transformers' defaults hold: vocab_size = 262,208" in whole["notes"][0]
+    assert "keys that transformers fills in: vocab_size = 262,208" in whole["notes"][0]
     full = described(config | {"text_config": config["text_config"] | {"num_attention_heads": 16}})
     assert full["heads"] == 16
     assert "num_attention_heads" not in full["notes"][0]
@@ -259,7 +259,7 @@ def test_a_config_of_text_and_images_has_its_language_model() -> None:
     text = {key: value for key, value in CASES["gemma-3"]["config"].items() if key != "model_type"}
     whole = described({"model_type": "gemma3", "text_config": text, "vision_config": {}})
     assert whole["layers"] == text["num_hidden_layers"]
-    assert "only the language model of gemma3 is taken" in whole["notes"][-1]
+    assert "only the language model of gemma3 is simulated" in whole["notes"][-1]
     with pytest.raises(InputError, match="without text_config"):
         described({"model_type": "gemma3"})
 

@@ -93,7 +93,7 @@ def test_a_wrong_key_of_an_entry_is_named(
         ("dense", {"slidng": {"kind": "dense"}}, 'no layer; name it in .* pattern = "slidng"'),
         ("2 dense, a", {"a": {}, "b": {"kind": "dense"}}, 'no layer; .* pattern = "2 dense, a, b"'),
         ("mine", {"mine": {"kind": "embedding"}}, "'mine' is no layer between"),
-        ("dense", {"head": {"kind": "dense"}}, "blocks.head cannot be of another kind"),
+        ("dense", {"head": {"kind": "dense"}}, "blocks.head cannot be a layer"),
         ("mine", {"mine": {"kind": "dens"}}, "no kind of block named 'dens'.*did you mean 'dense'"),
     ],
 )

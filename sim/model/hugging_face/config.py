@@ -1,4 +1,4 @@
-"""A config that is read key by key, so that keys without a reader can be named."""
+"""A config that is read key by key, so that the keys that nothing reads can be named."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -105,8 +105,8 @@ class Config:
         lacks the key. Raises `InputError` for a list of another length."""
         values: list[Any] = self(key, [])
         if values and len(values) != count:
-            fault = f"{key} names {len(values)} layers of {count}"
-            raise InputError(self.place, fault, "name each layer once")
+            fault = f"{key} has {len(values)} values for {count} layers"
+            raise InputError(self.place, fault, "give a value for each layer")
         return values
 
     def some(self, key: str, count: int) -> list[int]:
@@ -161,5 +161,5 @@ def length(config: Config, key: str = "max_position_embeddings") -> int:
     most = int(config(key))
     if most > _SEQ:
         what = f"{config.place}: sequences may have {most:,} tokens"
-        config.notes.append(f"{what}; {_SEQ:,} are taken unless model.seq or --seq says otherwise")
+        config.notes.append(f"{what}; {_SEQ:,} are assumed unless model.seq or --seq differs")
     return min(most, _SEQ)

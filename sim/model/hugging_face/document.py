@@ -155,7 +155,7 @@ _REFUSED = {
     "switch_transformers": "experts in an encoder and a decoder",
     **dict.fromkeys(("bart", "mbart", "pegasus", "marian"), "a decoder with norms after its parts"),
     "wavlm": "gated biases of relative positions",
-    **dict.fromkeys(("deberta", "deberta-v2"), "attention to positions apart"),
+    **dict.fromkeys(("deberta", "deberta-v2"), "attention to positions in separate scores"),
 }
 _WRAPPED = {"gemma3": "gemma3_text"}  # for older configs without the type of their text_config
 
@@ -186,7 +186,7 @@ def document(content: Mapping[str, Any], place: str) -> Document:
     translation, absent = translated(content, kind)
     config = Config(translation, place)
     if absent:
-        config.notes.append(f"{place}: absent, so transformers' defaults hold: {', '.join(absent)}")
+        config.notes.append(f"{place}: keys that transformers fills in: {', '.join(absent)}")
     described = _TYPES[kind](config)
     said = {"numerics": constants} if (constants := numerics(config)) else {}
     return described | said | {"notes": [*config.notes, *config.unread()]}
@@ -200,5 +200,5 @@ def _inner(content: Mapping[str, Any], kind: str, place: str) -> Document:
     usual = {"model_type": _WRAPPED[kind]} if kind in _WRAPPED else {}
     tied = {key: content[key] for key in ("tie_word_embeddings",) if key in content}
     described = document({**usual, **inner, **tied}, place)
-    note = f"{place}: only the language model of {kind} is taken, without images or sound"
+    note = f"{place}: only the language model of {kind} is simulated, without images or sound"
     return described | {"notes": [*described["notes"], note]}

@@ -165,8 +165,8 @@ def wav2vec2(config: Config) -> Document:
     }  # fmt: skip
     seq = _CROP // prod(strides)
     config.notes.append(
-        f"{config.place}: sequences of {seq:,} frames ({_CROP:,} samples) are taken; CTC is taken "
-        "to cost as much as a cross-entropy over the frames"
+        f"{config.place}: sequences of {seq:,} frames ({_CROP:,} samples) are assumed; CTC is "
+        "assumed to cost as much as a cross-entropy over the frames"
     )
     drops = ("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout",
              "final_dropout")  # fmt: skip
@@ -190,8 +190,8 @@ def t5(config: Config) -> Document:
     layers = config("num_layers")
     behind = config("num_decoder_layers", layers)
     seq = config("n_positions", _T5_SEQ)
-    tokens = f"sequences of {seq:,} and {_T5_DECODER_SEQ} tokens are taken, as in pre-training"
-    config.notes.append(f"{config.place}: {tokens}; set model.seq and model.decoder_seq otherwise")
+    tokens = f"sequences of {seq:,} and {_T5_DECODER_SEQ} tokens are assumed, as in pre-training"
+    config.notes.append(f"{config.place}: {tokens}; model.seq and model.decoder_seq change this")
     config.read |= {"relative_attention_max_distance", "feed_forward_proj"}
     return {
         "name": str(config("_name_or_path", "")),

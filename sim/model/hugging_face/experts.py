@@ -72,7 +72,7 @@ def phimoe(config: Config) -> Document:
 
 
 def dbrx(config: Config) -> Document:
-    """LayerNorm without shifts; its clamp of Q, K and V is left out."""
+    """DBRX: LayerNorm without shifts; the clamp of Q, K and V is left out."""
     for table in ("attn_config", "ffn_config"):
         config(table, {})  # Raises for a value that is no table; tables have been merged already.
     if clip := config("clip_qkv", 0.0):

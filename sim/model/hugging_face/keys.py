@@ -16,7 +16,7 @@ _BLOOM = {
     "n_embed": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
     "seq_length": "max_position_embeddings",
 }  # fmt: skip
-# Our name of a key by the config's name, for each type of config with names of its own.
+# The usual name of a key by the config's name, for each type of config with names of its own.
 _NAMES: Mapping[str, Mapping[str, str]] = {
     "bloom": _BLOOM,
     "dbrx": {
@@ -66,7 +66,7 @@ _DEFAULTS: Mapping[str, Document] = {
 
 
 def translated(content: Mapping[str, object], kind: str) -> tuple[Document, list[str]]:
-    """Return a config in our names, completed by defaults, and a line for each default taken.
+    """Return a config with usual names, completed by defaults, and a line for each such default.
 
     >>> translated({"n_embed": 4096, "seq_length": 2048}, "bloom")
     ({'hidden_size': 4096, 'max_position_embeddings': 2048}, [])

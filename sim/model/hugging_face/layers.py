@@ -69,7 +69,7 @@ def layer_types(config: Config, count: int) -> Sequence[str]:
 
 
 def pattern(kinds: Sequence[str]) -> str:
-    """Return the kinds of layers as a `pattern`: the shortest period, equal neighbours counted.
+    """Return the kinds of layers as a `pattern`: the shortest period, neighbours counted.
 
     >>> pattern(["a", "b", "b", "a", "b", "b"])
     'a, 2 b'

@@ -215,7 +215,7 @@ def test_a_config_of_hugging_face_runs_and_is_shown(folder: Path) -> None:
     few = ("--gpus", "8", "--global-batch", "16", "--only", "tp=4", "--only", "microbatch=1",
            "--only", "zero=1", "--only", "recompute=none")  # fmt: skip
     plan = ("plan", str(path), "dgx-h100-ndr", *few)
-    taken = "4,096 are taken unless model.seq or --seq says otherwise"
+    taken = "4,096 are assumed unless model.seq or --seq differs"
     job = (*job, "--set", "plan.global_batch=32")
     init = ("init", "mine", *job[:6], "--global-batch", "32")
     for asked, line in ((("show", str(path)), -1), (("run", *job), 1), (plan, 0)):
