@@ -7,7 +7,7 @@ from math import inf
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError
 
-VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch to 2.8 reads the second
+VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch up to 2.8 reads the second
 MIB = 1 << 20
 # These options change the moments at which memory is pinned, freed or requested, but not the bytes
 # that are reserved. Garbage is collected early only if a process may use just a part of the memory.

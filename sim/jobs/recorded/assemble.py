@@ -25,7 +25,7 @@ from sim.results.result import Result
 from sim.scenario.settings import flat
 from sim.uncertainty.evidence import Campaign, evidence
 
-_LINES = 3  # how many lines a warning lists; they hold the most memory at the peak
+_LINES = 3  # a warning lists this many lines, which hold the most memory at the peak
 
 
 def report(

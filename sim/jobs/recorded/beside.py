@@ -82,7 +82,7 @@ def _flights(operations: Sequence[Operation]) -> tuple[list[_Flight], list[float
     """All collectives in order, and the seconds of each computation of the main stream."""
     seconds: list[float] = []
     flights: list[_Flight] = []
-    reach: dict[str, int] = {}  # by operation: how many computations end before it
+    reach: dict[str, int] = {}  # by operation: computations that have ended when it ends
     carried: dict[str, frozenset[_Flight]] = {}  # by operation: collectives that end before its end
     last: dict[str, str] = {}
     for operation in operations:

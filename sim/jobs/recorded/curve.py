@@ -18,7 +18,7 @@ from sim.jobs.recorded.recording import Recording
 from sim.program.memory import NOTHING, in_a_row
 from sim.program.memory_levels import levels
 
-_POINTS = 64  # the most points of the curve within one computation
+_POINTS = 64  # the most points of the curve within a computation
 
 _Span = tuple[float, float]  # begin and end (s)
 
@@ -33,10 +33,10 @@ def curve(
     moments = _moments(memory.recording, noted.places, seconds, spans)
     changes = ((place, begin, uses[n]) for n, (place, begin) in enumerate(moments) if n in uses)
     rows = [list(same) for _, same in groupby(changes, key=lambda change: change[0])]
-    joined = [*(in_a_row(use for _, _, use in row) for row in rows), NOTHING]  # to the step's end
+    joined = [*(in_a_row(use for _, _, use in row) for row in rows), NOTHING]  # the step's end
     step = levels(memory.before_step(), joined, np.arange(len(joined)))
     starts = np.array([*(begin for (_, begin, _), *_ in rows), record.end])
-    fuller = [use.highest > max(use.left, 0.0) for use in joined]  # more than before and after
+    fuller = [use.highest > max(use.left, 0.0) for use in joined]  # fuller than before and after
     return drawn(stage, step, starts, np.where(fuller, record.end, starts))
 
 

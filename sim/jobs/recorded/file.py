@@ -19,7 +19,7 @@ from sim.jobs.recorded.trace_nodes import is_trace
 
 SUFFIXES = (".json", ".gz")
 _REMEDY = "record it again with `sim capture`"
-_LARGEST = 1 << 50  # a tensor with so many elements is refused
+_LARGEST = 1 << 50  # a tensor with this many elements is refused
 _OF_OBJECT, _OF_VALUE = 3e-5, 4e-6  # s to read and play each object and each value
 _HELD, _HELD_OF_VALUE = 1000.0, 50.0  # bytes of memory, for each object and for each value
 _SHOWN = 40  # the most characters of a refused name that a message shows

@@ -53,7 +53,7 @@ UNSET = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided
 RECURRENT = ("_cudnn_rnn", "_cudnn_rnn_backward")
 # Operators that return their operand.
 _FREE = ("detach", "alias", "lift_fresh", "_unsafe_view", "_reshape_alias", "resize_", "set_")
-_ROWS_ONLY = ("embedding", "index", "gather", "index_select")  # read rows, not the table
+_ROWS_ONLY = ("embedding", "index", "gather", "index_select")  # these read rows, not the table
 # Limits of a launch over lists of tensors: the most tensors (by the number of lists), the most
 # chunks, and the elements of a chunk (aten/src/ATen/native/cuda/MultiTensorApply.cuh:
 # depth_to_max_tensors, depth_to_max_blocks, kChunkSize).

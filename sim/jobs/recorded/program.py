@@ -124,8 +124,8 @@ class _Writer:
         self.rows: dict[str, list[tuple[Event, Issued]]] = defaultdict(list)
         self.begun: dict[str, tuple[Action | None, Phase]] = {}  # the pass of each row
         self.last: dict[str, str] = {}  # the last operation on each stream
-        self.seen: dict[str, str] = {}  # the last operation whose end the host has waited for
-        self.after: dict[str, dict[str, None]] = defaultdict(dict)  # waits of its next work
+        self.seen: dict[str, str] = {}  # the last operation for which the host has waited
+        self.after: dict[str, dict[str, None]] = defaultdict(dict)  # for its next work to await
         self.marks: dict[int, tuple[str, ...]] = {}
         self.results: dict[int, str] = {}  # the operation of each collective
         self.queues: dict[int, str] = {}  # the last collective of each communicator
@@ -191,7 +191,7 @@ class _Writer:
             return
         self._flush(stream, issue=True)
         axes = self.axes.of[event.group]
-        self.counts[event.name, *axes] += 1  # in its name: calls of several stages have equal names
+        self.counts[event.name, *axes] += 1  # counted in the name, which stages' equal calls share
         call = Collective(
             kind=event.name,  # type: ignore[arg-type]
             axes=axes,

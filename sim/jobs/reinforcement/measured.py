@@ -15,8 +15,8 @@ from sim.config.errors import InputError
 
 _SIGMA = 0.6  # standard deviation of the logarithm of lengths; assumed
 _CORRELATION = 0.5  # correlation of the lengths of a prompt's answers; assumed
-_PROMPT = 130  # tokens; assumed: problems in words with their template
-_STEPS = 3  # figures are means of this many steps
+_PROMPT = 130  # tokens; assumed: word problems with their template
+_STEPS = 3  # figures are means over this many steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def _nemo(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
             "staleness": float(off),
             "swap": "continue" if off else "drain",  # in_flight_weight_updates
             "recompute": False,  # recompute_kv_cache_after_weight_updates
-            "old": batch < samples,  # force_on_policy_ratio where one update takes all
+            "old": batch < samples,  # force_on_policy_ratio: one update takes all answers
             "reference": True,  # reference_policy_kl_penalty = 0.01
             "row": whole,  # sequence_packing.train_mb_tokens
             "prompt": {"law": "constant", "value": _PROMPT, "cap": _PROMPT},

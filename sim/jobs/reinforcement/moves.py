@@ -23,7 +23,7 @@ from sim.model.kinds import experts_of
 from sim.parallel.plan import Plan
 from sim.results.by_line import Suggestion
 
-_EIGHTHS = range(2, 7)  # eighths of all GPUs that may be servers
+_EIGHTHS = range(2, 7)  # numbers of eighths of all GPUs that may be servers
 _STALENESS = (1.0, 2.0)  # bounds (steps) for servers with GPUs of their own
 _STEPS = 2  # steps that are played and counted
 _RECOMPUTE = ("none", "selective", "full")

@@ -19,7 +19,7 @@ class Sample:
     part: int = 0
     ahead: int = 0  # tokens of the part that were written before an interruption
     done: int = 0
-    read: int = 0  # tokens of results that it has read so far
+    read: int = 0  # tokens of tools' results that the server has read so far
     versions: dict[int, int] = field(default_factory=dict)
     request: Request | None = None
     server: int = -1

@@ -101,7 +101,7 @@ class WeightTransfer(Checked):
     way: Way = "broadcast"
     storage: BytesPerSecond | None = None
     # verl: 15.76 s for Qwen3-30B-A3B (12,434 matrices as the trainer holds them) from 16 H20s to 16
-    # other H20s; the links need 1.57 s of this time.
+    # other H20s. The links need only 1.57 s of this time.
     tensor: NonNegative = 1.14e-3
 
 

@@ -33,7 +33,7 @@ _SHARES: tuple[str, ...] = (
 )
 _BUSIEST = 16
 _ROUNDING = 1e-12
-_NEWS = 1.05  # a run may end with at most this many times the samples asked for, without a warning
+_NEWS = 1.05  # more than this many times the samples asked for cause a warning
 _MUCH = 0.1  # a larger difference in workers' shares of communication time causes a warning
 _UNSTABLE = 0.5  # training is unstable if its loss rises again by this share of its whole fall
 

@@ -29,7 +29,7 @@ def star(n: int) -> Neighbours:
     return (tuple(range(1, n)), *((0,) for _ in range(1, n)))
 
 
-_SQUARE = 4  # workers; a torus of fewer workers is a ring anyway
+_SQUARE = 4  # workers; a torus of fewer workers is a ring in any case
 
 
 def torus(n: int) -> Neighbours:

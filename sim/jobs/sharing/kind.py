@@ -51,7 +51,7 @@ def answer(setup: SharingSetup, *, engine: Engine = "auto", unfold: bool = False
     refuse_choices_of_a_step(setup.name, why, engine=engine, unfold=unfold)
     began = time.perf_counter()
     module = type(setup.plan).__module__
-    # The outcome reports divergence, so numpy need not warn.
+    # The outcome reports divergence, so numpy does not warn.
     with blaming(module), np.errstate(over="ignore", invalid="ignore"):
         pool = run(setup)
         healthy = None

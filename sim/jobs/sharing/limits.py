@@ -14,7 +14,7 @@ from sim.jobs.sharing.plan import Sharing
 from sim.jobs.sharing.tables import Learning
 from sim.jobs.sharing.workload import Workload
 
-_OF_WEIGHT = 2e-8  # s for each weight of an update, which takes two dozen FLOPs and copies
+_OF_WEIGHT = 2e-8  # s for each weight of an update, for two dozen FLOPs and copies
 _POINTS = 400  # the most points of a loss curve
 
 
@@ -59,7 +59,7 @@ def cost_of(learning: Learning | None) -> TaskCost:
 
 
 _OF_CHANGE = 3e-5  # s for each change of a link's rate
-_OF_WORKER = 1e4  # bytes of the simulator for each worker
+_OF_WORKER = 1e4  # bytes that the simulator holds for each worker
 
 
 def refuse(plan: Sharing, workloads: Sequence[Workload], topology: Topology, where: str) -> None:

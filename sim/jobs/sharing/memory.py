@@ -8,7 +8,7 @@ from sim.hardware.cluster.topology import Topology
 from sim.jobs.sharing.plan import FP32, ServerBased, Sharing
 from sim.jobs.sharing.workload import Workload
 
-_OF_OPTIMIZER = ("optimizer", "optimizer step")  # parts that lie where the weights are updated
+_OF_OPTIMIZER = ("optimizer", "optimizer step")  # parts that are kept where the optimizer runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sim.jobs.sharing.worker_pool import WorkerPool
     from sim.jobs.sharing.workload import Workload
 
-_POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # rate ~ (averaged gradients) ^ power
+_POWERS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}  # the rate grows as (averaged gradients)^power
 
 Momentum = Annotated[NonNegative, Lt(1)]
 OF_UPDATE = 3e-4  # s of one core to simulate an update
@@ -283,7 +283,7 @@ class ServerBased(Sharing):
             if fault.server is not None and fault.after is None and not self.recovery.replicas:
                 what = f"fault: server {fault.server} never comes back, so its weights are lost"
                 raise InputError(where, what, "give after, or recovery.replicas = 1")
-        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+        Sharing.check(self, workers, nodes, where)  # super() fails in a class with slots
 
     def merging(self, optimizer: Optimizer, size: int) -> Merging:
         return Merging(rule=Steps(optimizer, size))

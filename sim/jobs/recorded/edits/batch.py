@@ -166,7 +166,7 @@ def _check(recording: Recording, batch: Batch) -> None:
                 ambiguous += tensor.bytes
     if ambiguous > _AMBIGUOUS * total:
         what = "a dimension of its parameters is as large as its batch"
-        raise _refused(recording, f"{what}, and shapes do not tell which is which")
+        raise _refused(recording, f"{what}, and shapes do not tell them apart")
 
 
 def _refused(recording: Recording, why: str) -> InputError:
@@ -180,7 +180,7 @@ def _grown(operator: Operator, batch: Batch, times: float) -> Operator:
         return operator
     if name in _PRODUCTS and isinstance(kernel, Gemm):
         return _product(operator, kernel, batch, times)
-    if name.startswith("convolution"):  # (gradient,) image, weight
+    if name.startswith("convolution"):  # operands: (gradient,) image, weight
         count = 2 if name.endswith("backward") else 1
         written = operator.outputs[0].shape if operator.outputs else ()
         return replace(

@@ -45,7 +45,7 @@ def rewritten(
     collective, the next kernel of its stream waits instead."""
     rows_of_events = [new.get(n, (event,)) for n, event in enumerate(recording.events)]
     there = {event.mark for row in rows_of_events for event in row if event.kind in _CALLS}
-    waiting: defaultdict[int, set[int]] = defaultdict(set)  # by stream: waits of its next kernel
+    waiting: defaultdict[int, set[int]] = defaultdict(set)  # by stream: marks for its next kernel
     events: list[Event] = []
     places = []
     for event, row in zip(recording.events, rows_of_events, strict=True):

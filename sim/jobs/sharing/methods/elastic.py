@@ -37,7 +37,7 @@ class Elastic(ServerBased):
         if self.moving_rate > workers:
             fault = f"moving_rate = {self.moving_rate} with {workers} workers moves past the centre"
             raise InputError(where, fault, f"set it to at most {workers}")
-        ServerBased.check(self, workers, nodes, where)  # super() does not know a class with slots
+        ServerBased.check(self, workers, nodes, where)  # super() fails in a class with slots
 
     def averaged(self, workers: int) -> float:
         return 1.0

@@ -27,7 +27,7 @@ class Federated(ServerBased):
     waiting for its last workers; `late` is their share."""
 
     fails_alone: ClassVar[bool] = True
-    waits: ClassVar[bool] = True  # for the other workers of a round
+    waits: ClassVar[bool] = True  # workers wait for the others of a round
 
     method: Literal["federated"] = "federated"
     period: Count = 1

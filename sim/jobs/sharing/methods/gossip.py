@@ -97,7 +97,7 @@ class Gossip(Sharing):
         if workers < 2:
             raise InputError(where, "gossip needs at least 2 workers", "set workers = 2")
         self.neighbours(workers, where)
-        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+        Sharing.check(self, workers, nodes, where)  # super() fails in a class with slots
 
     def neighbours(self, workers: int, where: str = "") -> Neighbours:
         """The neighbours of every worker. Raises `InputError` for a graph that does not connect all

@@ -45,7 +45,7 @@ class Hogwild(Sharing):
         if nodes > 1:
             fault = f"hogwild on {nodes} nodes, which share no memory"
             raise InputError(where, fault, "use fewer workers, or an asynchronous parameter server")
-        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+        Sharing.check(self, workers, nodes, where)  # super() fails in a class with slots
 
     def start(self, pool: WorkerPool) -> None:
         if pool.cluster.topology.host is None:

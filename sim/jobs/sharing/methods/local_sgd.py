@@ -111,7 +111,7 @@ class LocalSGD(Sharing):
         if workers % self.site:
             fault = f"site = {self.site} does not divide {workers} workers"
             raise InputError(where, fault, f"set workers to a multiple of {self.site}")
-        Sharing.check(self, workers, nodes, where)  # super() does not know a class with slots
+        Sharing.check(self, workers, nodes, where)  # super() fails in a class with slots
 
     @property
     def outer_optimizer(self) -> Optimizer:
@@ -152,7 +152,7 @@ def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
     """
     calendar = plan.calendar
     pieces = [Piece(pool, number, plan.fragments) for number in range(plan.fragments)]
-    at_once = plan.fragments == 1 and not plan.overlap  # includes the average of sites
+    at_once = plan.fragments == 1 and not plan.overlap  # then sites need no average of their own
     sites = [_site(pool, rank, plan.site) for rank in range(0, len(pool.workers), plan.site)]
 
     def train(worker: Worker) -> Process:

@@ -126,7 +126,7 @@ class ParameterServer(ServerBased):
         if self.backup >= workers:
             fault = f"backup = {self.backup} of {workers} workers leaves no worker to wait for"
             raise InputError(where, fault, f"set backup to at most {workers - 1}")
-        ServerBased.check(self, workers, nodes, where)  # super() does not know a class with slots
+        ServerBased.check(self, workers, nodes, where)  # super() fails in a class with slots
 
     def start(self, pool: WorkerPool) -> None:
         loops = {
@@ -139,7 +139,7 @@ class ParameterServer(ServerBased):
 
 
 def asynchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
-    """Nobody waits for anybody: Downpour SGD (Dean et al. 2012)."""
+    """No worker waits for another: Downpour SGD (Dean et al. 2012)."""
     server = pool.server
 
     def train(worker: Worker) -> Process:
@@ -166,7 +166,7 @@ def stale_synchronous(plan: ParameterServer, pool: WorkerPool) -> TrainingLoop:
     server, clocks = pool.server, pool.clocks()
 
     def train(worker: Worker) -> Process:
-        held = -inf  # the weights contain all workers' updates of so many steps
+        held = -inf  # the weights contain all workers' updates of this many steps
         for step in count():
             yield from worker.wait(clocks.reach(step - plan.bound))
             if not plan.cached or held < step - plan.bound:
