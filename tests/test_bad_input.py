@@ -245,7 +245,7 @@ def test_a_recipe_that_tensor_cores_do_not_know_is_refused(folder: Path) -> None
         (
             "mixtral-8x7b",
             ["plan.overlap_experts=true", "plan.zero=2"],
-            "do not take turns where ZeRO-2 and 3 move tensors layer by layer; leave it out",
+            "do not take turns if ZeRO-2 and 3 move tensors layer by layer; leave it out",
         ),
         ("bert-large-tpu-v2", ["plan.cuda_graph=['attn']"], "TPU v2 core has none"),
         ("bert-large-tpu-v2", ["node.dimensions=1000000000"], "set dimensions at most 6"),

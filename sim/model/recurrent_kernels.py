@@ -1,7 +1,7 @@
 """Which kernels does a stack of recurrent layers run on a device?
 
-cuDNN multiplies a layer's input with its weights for all steps at once, and its state step by step.
-A step of one layer runs beside the previous step of the next layer. The gates' arithmetic is one
+cuDNN multiplies a layer's inputs by weights for all steps at once, and its state step by step. A
+step of one layer runs beside the previous step of the next layer. The gates' arithmetic is one
 kernel per step (Appleyard et al. 2016, arXiv:1604.01946, sections 3.1 to 3.3).
 """
 

@@ -1,4 +1,4 @@
-"""Tensor parallelism by DTensor: gathers are operators of their own, with copies around them."""
+"""Tensor parallelism by DTensor: gathers are separate operators, with copies around them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

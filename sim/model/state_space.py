@@ -84,7 +84,7 @@ class StateSpace:
     @property
     def held(self) -> int:
         """Numbers that a layer holds for a sequence of any length: the states of all heads, and the
-        channels of the tokens that the convolution looks back at."""
+        channels of earlier tokens that the convolution reads."""
         mixed = self.heads * self.head
         mixed += 0 if self.rule == "mamba" else 2 * self.groups * self.state
         return self.heads * self.head * self.state + max(self.taps - 1, 0) * mixed

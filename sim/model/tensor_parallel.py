@@ -24,10 +24,10 @@ def column_linear(
     normed: bool = False,
 ) -> Operator:
     """Return Megatron's column-parallel linear layer, from whole `inputs` (0: hidden) to this
-    rank's `outputs`. `normed` says that a norm stands right in front. Without sequence parallelism
-    the backward pass all-reduces dx (operator f, Shoeybi et al. 2019, section 3). With it the
-    forward pass all-gathers x and keeps only the rank's share; the backward pass gathers x again
-    and reduce-scatters dx (Korthikanti et al. 2022, section 4.2.2)."""
+    rank's `outputs`. `normed` says that a norm comes right before the layer. Without sequence
+    parallelism the backward pass all-reduces dx (operator f, Shoeybi et al. 2019, section 3). With
+    it the forward pass all-gathers x and keeps only the rank's share; the backward pass gathers x
+    again and reduce-scatters dx (Korthikanti et al. 2022, section 4.2.2)."""
     inputs = inputs or run.model.hidden
     linear = Linear(
         run=run,
@@ -104,7 +104,7 @@ def _behind_gather(linear: Linear, name: str, product: str) -> tuple[Item, ...]:
     columns = linear.inputs if product == "product" else sum(linear.outputs)
     elements, width = run.rows * columns, float(run.width)
     if low:
-        both = product == "input_product" and low.block  # for dgrad and for wgrad
+        both = product == "input_product" and low.block  # copies for dgrad and wgrad
         width = low.element * (2 if both else 1)
     gather = tensor_collective(
         run, "all_gather", f"{name} all-gather", elements, width=width, quiet=run.user_buffers
@@ -180,7 +180,7 @@ def _leave(run: Execution, name: str, elements: int) -> tuple[Item, ...]:
 
 
 def _gathered_turned(run: Execution, name: str, elements: float) -> tuple[Kernel, ...]:
-    """Return the transposition, for wgrad, of an operand that was gathered in one copy."""
+    """Return the transposition, for wgrad, of an operand that was gathered in one copy only."""
     gathers = run.recipe is not None and run.recipe.gathers_inputs
     if not (run.sharding.sequence_parallel and gathers):
         return ()

@@ -182,9 +182,7 @@ class Transformer(Model):
             fault = f"documents = {self.documents}, chunk = {self.chunk}: a sequence has only one"
             raise ValueError(f"{fault}; leave one of them out")
         if self.documents and self.attention == "standard":
-            raise ValueError(
-                'documents save nothing where scores are stored; set attention = "flash"'
-            )
+            raise ValueError('documents save nothing if scores are stored; set attention = "flash"')
         if self.latent and self.kv_heads != self.heads:
             raise ValueError(f"kv_heads = {self.kv_heads}: latent attention needs kv_heads = heads")
         if self.latent and self.latent.rotary >= self.head:

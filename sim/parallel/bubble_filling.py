@@ -1,8 +1,8 @@
 """Fills waits in an order of forward passes (F) and input gradients (I) with weight gradients (W).
 
-No other pass waits for a weight gradient, so it runs where it does least harm: while its stage
-would otherwise wait long enough for an input, and at the latest when memory is short (Qi et al.
-2023, arXiv 2401.10241, section 3.1). A stage runs its oldest weight gradient first.
+No other pass waits for a weight gradient, so it runs when it does least harm. It fills a long
+enough wait of its stage for an input, or runs when memory is short (Qi et al. 2023, arXiv
+2401.10241, section 3.1). A stage runs its oldest weight gradient first.
 """
 
 from collections import deque

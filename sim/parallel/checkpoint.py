@@ -137,7 +137,7 @@ class Copies:
         )  # fmt: skip
 
     def _gathered(self, way: Literal["up", "down"]) -> Amounts:
-        """Return the load on the first rank's NIC: the bytes that other nodes send or get."""
+        """Return the load on the first rank's NIC: the share that other nodes send or get."""
         if self.topology.nodes == 1 or not (self.topology.network and self.topology.network.nics):
             return ()
         share = 1.0 - 1.0 / self.topology.nodes

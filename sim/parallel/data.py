@@ -89,7 +89,7 @@ def _rounds(job: Job, parameters: Parameters) -> Iterator[tuple[Collective, ...]
 def together(
     parameters: Parameters, width: Callable[[ParameterGroup], float]
 ) -> dict[ParameterGroup, float]:
-    """Return the bytes of groups; groups that differ only in their format (`low`) are merged."""
+    """Return the bytes of each group; groups that differ only in format (`low`) are merged."""
     return added(
         *({replace(group, low=False): count * width(group)} for group, count in parameters.items())
     )

@@ -250,9 +250,9 @@ class Job(EffectivePlan):
 
     @cached_property
     def embedding_holders(self) -> tuple[int, ...]:
-        """The stages that hold the word embedding: for inputs (of a decoder, too), tied output
-        layers or multi-token prediction. Empty if these stages hold the same pieces, whose
-        gradients are summed anyway.
+        """The stages that hold the word embedding: for inputs (also a decoder's), tied output
+        layers or multi-token prediction. Empty if these stages hold the same pieces of the model,
+        whose gradients are summed anyway.
         """
         embeds = None if self.model.hears else "embedding"
         return self._holders(lambda kind, words: kind == embeds or words != _AGAIN)

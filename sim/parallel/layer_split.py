@@ -195,8 +195,8 @@ def by_quota(
 ) -> Split:
     """`by_threshold` without empty chunks: a chunk ends once it has its quota; the head is last.
 
-    Chunk i of n ends where the running cost reaches (i+1)/n of the whole, or earlier if a later
-    chunk other than the last would get no layer. In nanotron's sweep on H100 (memory_gb of
+    Chunk i of n ends when the running cost reaches (i+1)/n of the whole, or earlier if a later
+    chunk, except the last, would get no layer. In nanotron's sweep on H100 (memory_gb of
     nanotron_h100.csv) the first of 2, 4, 8 and 16 stages had 10, 5, 3 and 2 layers (16 layers, a
     head of 4); the first of 2 to 32 stages had 18, 9, 5, 3 and 2 (32 layers, a head of 2.2).
 

@@ -28,7 +28,7 @@ from sim.program.operations import (
 )
 
 Positive = Annotated[float, Gt(0)]
-Amounts = tuple[tuple[HostLink, float], ...]  # links, and the load of a sample on each
+Amounts = tuple[tuple[HostLink, float], ...]  # each link, and the load of a sample on it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,8 +131,8 @@ class Layouts:
 def layouts(sizes: Sizes, experts: Sizes) -> Layouts:
     """Return the common refinement of two layouts of a stage's ranks, both fastest-varying first.
 
-    An axis of `sizes` is cut into numbered digits wherever an axis of `experts` begins or ends in
-    it. Raises `InputError` for a size that does not divide.
+    An axis of `sizes` is cut into numbered digits at the points at which an axis of `experts`
+    begins or ends. Raises `InputError` for a size that does not divide.
 
     >>> two = layouts((("tp", 2), ("dp", 16), ("pp", 4)), (("etp", 1), ("ep", 8)))
     >>> two.mesh

@@ -41,7 +41,7 @@ TO_HOST, FROM_HOST, PROCESSORS = "to host", "from host", "host"
 
 _OUT: tuple[HostLink, ...] = ("pcie-up", "memory")
 _IN: tuple[HostLink, ...] = ("pcie-down", "memory")
-_MOST_PARTS = 16  # parts of an update, each of which is copied while the next is computed
+_MOST_PARTS = 16  # parts of an update; each is copied while the next part is computed
 
 Parameters = Mapping[ParameterGroup, float]
 

@@ -1,8 +1,8 @@
 """Cuts a row of unlike layers so that the costliest piece is as cheap as possible.
 
-The cut is found by dynamic programming, as in PipeDream (Narayanan et al. 2019, section 3.1): the
-best cuts of the first j layers into k pieces follow from the best cuts into k - 1. Among equally
-good cuts the most even cut is taken, with the least sum of squared costs.
+Cuts are found by dynamic programming, as in PipeDream (Narayanan et al. 2019, section 3.1). The
+best cuts of j layers into k pieces follow from the best cuts into k - 1 pieces. Among equally good
+cuts the most even cut is taken, with the least sum of squared costs.
 """
 
 from collections.abc import Callable, Sequence

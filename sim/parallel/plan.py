@@ -179,7 +179,7 @@ class Plan(Checked):
         return prod(self.size(axis) for axis in names)
 
     def split(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the axes of the mesh that make up these axes, without axes of a single rank."""
+        """Return the mesh's axes that make up these axes of the plan, except axes of one rank."""
         known = self.digits
         parts = (part for axis in names for part in known.parts.get(axis, ()))
         return tuple(part for part in parts if known.mesh[part] > 1)

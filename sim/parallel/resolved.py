@@ -245,7 +245,7 @@ def _pairs(plan: Plan) -> Iterator[Fault]:
         remedy = "take a schedule that alternates, such as 1f1b or dualpipe, or leave it out"
         yield most < min(2, plan.microbatches - 1), fault, remedy
     moves = "ZeRO-2 and 3" if plan.zero >= 2 else "offloaded activations"
-    fault = f"overlap_experts: passes do not take turns where {moves} move tensors layer by layer"
+    fault = f"overlap_experts: passes do not take turns if {moves} move tensors layer by layer"
     layered = plan.zero >= 2 or plan.offload.activations > 0.0
     yield bool(plan.overlap_experts) and layered, fault, "leave it out"
 

@@ -35,9 +35,9 @@ class Entry:
     is the number of chunks on each stage; None allows any number from 2 on. `stages` must divide
     the number of stages. For a number of stages, `group` gives the size of groups of microbatches
     and `least` the least number of microbatches. Groups must divide the number of microbatches,
-    unless the last group may be `uneven`. `bubble` is the closed form of the bubble, for whole
-    groups and at least as many microbatches as stages, and for I = W = F if the schedule splits the
-    backward pass. `searched` finds an order for given times of passes and messages and a number of
+    unless the last group may be `uneven`. `bubble` is the closed form of the bubble. It holds for
+    whole groups, for at least as many microbatches as stages, and for I = W = F if backward passes
+    are split. `searched` finds an order for given times of passes and messages and a number of
     microbatches; `order` is used while the times are unknown. If the pipeline does not drain
     between steps, `versions` gives the number v of versions of its weights that a stage keeps, for
     (stage, stages, microbatches). The last gradients of a step are then v - 1 updates late.

@@ -233,8 +233,8 @@ def _tie_embeddings(job: Job, stage: int) -> list[Operation]:
 
 
 def _norm(job: Job, *, alone: bool) -> tuple[Collective, ...]:
-    """Return the all-reduce of the gradient norm, one number, over all ranks that hold a share of
-    the model; over the ranks of one stage if stages update their weights alone."""
+    """Return the all-reduce of the gradient norm, one number, over all ranks that share the model,
+    or over one stage's ranks if stages update their weights alone."""
     plan = job.plan
     groups = dict.fromkeys(group for chunks in job.chunks for group in job.parameters(chunks))
     axes = dict.fromkeys([*plan.split(["tp"]), *(() if alone else ("pp",))])

@@ -74,7 +74,7 @@ def _balance(model: Model, stack: Stack, plan: Plan) -> Balance | tuple[int, ...
 @remembered(FOLDER)
 def _costs_in_layers(model: Model, balance: str) -> tuple[float, float, tuple[float, ...]]:
     """Return the costs of the blocks after the layers, of the embedding, and of each layer, in
-    FLOPs of the mean layer; a "quota" counts weights instead, as nanotron does."""
+    FLOPs of the mean layer. A "quota" counts weights instead, as nanotron does."""
     if balance == "quota":
         own = {kind: counts.weights(model, kind) for kind in dict.fromkeys(model.row)}
     else:

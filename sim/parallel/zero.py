@@ -145,8 +145,8 @@ class _Pass:
         return self._behind(number - self.job.prefetch)
 
     def _behind(self, before: int) -> int:
-        """Return the number of the last computation before the unit at place `before` of the
-        gathers."""
+        """Return the number of the last computation before the unit that is gathered at place
+        `before`."""
         return self.fetched[before].numbers[0] - 1 if before >= 0 else before - 1
 
     def _gather(self, number: int) -> Iterator[Communicate]:

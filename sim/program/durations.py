@@ -12,7 +12,7 @@ Work has four numbers:
 With the device ready at r and the host free at h, the work ends at max(r + device, h + lead) and
 leaves the host free at max(r + wait, h + host). This is a matrix of (max, +) on (r, h). The matrix
 of several works in a row is exactly the product of their matrices, so a pass of twelve layers is as
-cheap to play as one kernel (Baccelli et al. 1992, Synchronization and Linearity, 1.2).
+cheap to simulate as one kernel (Baccelli et al. 1992, Synchronization and Linearity, 1.2).
 """
 
 from math import inf

@@ -154,8 +154,8 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy(Collective):
-    """A collective of a single rank: a copy of `bytes` between the rank and the host of its node,
-    over links of the host (`sim.hardware.cluster.host`) that all ranks of the node share.
+    """A collective of a single rank: a copy of `bytes` between the rank and the host of its node.
+    All ranks of the node share the host's links (`sim.hardware.cluster.host`).
 
     A copy whose path is only the memory is work of the host's processors, limited by memory
     bandwidth. Each byte of a copy puts the bytes in `loads` on the links of its path (default: 1).
@@ -398,7 +398,7 @@ class PassOps:
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
-        """The distinct calls, those inside computations first."""
+        """The distinct calls, beginning with the calls inside computations."""
         issued = (op for op in self.operations if isinstance(op, Communicate))
         return tuple(
             dict.fromkeys((*self.calls_inside, *(call for op in issued for call in op.calls)))

@@ -78,7 +78,7 @@ class Stage:
 
     @cached_property
     def calls_of_passes(self) -> tuple[Call, ...]:
-        """The distinct calls of passes, without those that close the step or run beside it."""
+        """The distinct calls of passes, without calls that close the step or run beside it."""
         return _distinct(ops.calls for ops in self.ops_by_variant.values())
 
     @cached_property

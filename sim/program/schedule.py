@@ -81,7 +81,7 @@ _LETTERS = sorted(KINDS)
 
 
 def in_loops(stages: int, chunks: int) -> Places:
-    """Return places of pieces in which chunk c of stage s of p is piece c p + s, as in Narayanan et
+    """Return places in which chunk c of stage s (of p stages) is piece c p + s, as in Narayanan et
     al. 2021, section 2.2.
 
     >>> in_loops(2, 2)

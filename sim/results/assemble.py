@@ -81,8 +81,8 @@ def report(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFacts:
-    """The facts of a step that do not follow from its time: the memory `taken` on each stage, model
-    FLOPs and `executed` FLOPs, the sources of kernels' seconds, and the errors of such steps."""
+    """Facts of a step beside its time: the memory `taken` on each stage, model FLOPs (`flops`),
+    `executed` FLOPs, the sources of kernels' seconds, and the errors of such steps."""
 
     taken: Sequence[Memory]
     worst: Memory

@@ -11,7 +11,7 @@ PARTS: tuple[Part, ...] = ("forward", "again", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of the script ("train.py:12"). `seconds` are the device's seconds a step for kernels
+    """A line of the script ("train.py:12"). `seconds` are the device's seconds per step for kernels
     from this line, by `PARTS`; a backward kernel belongs to the line that it differentiates. `sent`
     are the bytes of its collectives and messages; `text` is the line's text, if recorded."""
 
@@ -27,8 +27,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """The fullest moment of the fullest GPU: bytes `allocated`, `when` it is, and how many bytes
-    each line of the script holds, the most first. `in_step` is the largest number of bytes
+    """The fullest moment of the fullest GPU: bytes `allocated`, `when` the moment is, and the bytes
+    that each line of the script holds, the most first. `in_step` is the largest number of bytes
     allocated during the recorded step."""
 
     allocated: float

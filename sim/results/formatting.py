@@ -1,4 +1,4 @@
-"""Figures as people read them: rounded so that they add up, with separators, as bars."""
+"""Figures as people read them: rounded so that they add up, with separators, or drawn as bars."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -50,7 +50,7 @@ def count(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    """Return a rate, where 0 stands for an unknown rate.
+    """Return a rate as text; 0 stands for an unknown rate.
 
     >>> rate(7303.9), rate(0.0)
     ('7,304', 'unknown')

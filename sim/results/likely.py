@@ -21,8 +21,8 @@ _RATIOS = ("low", "expected", "high")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likely:
     """The ratio of a measured time to the simulated time: its `expected` value, and bounds that
-    contain it with probability `level`. `basis` names the measured runs behind these numbers,
-    and `apart` is the scale of errors that layouts of a job do not share, if it is known."""
+    contain it with probability `level`. `basis` names the measured runs behind these numbers.
+    `apart` is the scale of errors that layouts of a job do not share, if known."""
 
     level: float
     low: float

@@ -22,7 +22,7 @@ from sim.scenario.setup import PlanSetup
 def of_runs(
     runs: Runs, setups: Sequence[PlanSetup], programs: Sequence[Program], seen: dict[Any, StepFacts]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the columns of each run in the table of a sweep, equal to those of a `Result`. Runs of
+    """Yield the columns of each run in the table of a sweep, equal to a `Result`'s columns. Runs of
     equal programs share the facts that `seen` keeps."""
     spent, critical = account_runs(runs), critical_roles(runs).tolist()
     bubbles = bubble_fractions(runs.roles, runs.step, spent).tolist()

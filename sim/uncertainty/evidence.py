@@ -28,8 +28,8 @@ Work = Literal["dense", "experts", "adapters", "other", "recorded"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """One software stack on one cluster in one precision, at one kind of work: all weights of a
-    dense transformer, a mixture of experts, adapters only (LoRA), another model, or a recording.
+    """One software stack on one cluster in one precision, with one kind of `work`: training a dense
+    transformer, a mixture of experts, adapters only (LoRA) or another model, or a recording.
     """
 
     stack: str

@@ -9,11 +9,11 @@ Errors are logarithms of measured / predicted. Two sources describe them:
   of work (`Sigmas`: from a profile's residuals, or the packaged defaults). Each class contributes
   to the error of the step by its share of the critical path.
 
-The second error is a part of the first, and must count once. So the contribution of the default
-sigmas to this step is taken out of the spread of the measured runs, and the contribution of the
-device's profile is added: scale^2 = spread^2 - default^2 + kernels^2, but at least the smaller of
-spread^2 and kernels^2. Without a profile, this is the spread of the measured runs. A profile
-narrows it if its kernels are more accurate than the defaults, and widens it otherwise.
+The errors of kernels are a part of the validated errors, and must count once. So the default
+sigmas' contribution to this step is taken out of the spread of measured runs, and the contribution
+of the device's profile is added: scale^2 = spread^2 - default^2 + kernels^2, but at least the
+smaller of spread^2 and kernels^2. Without a profile, this is the spread of the measured runs. A
+profile narrows it if its kernels are more accurate than the defaults, and widens it otherwise.
 
 A prediction is the simulated step, to which all accounts add up; measured runs do not change it. A
 known bias is not an uncertainty: the *expected* measured step is the simulated step times

@@ -27,7 +27,7 @@ Seconds = defaultdict[str, float]
 Residuals = list[tuple[str, float]]
 
 _USUAL = 2.0  # the usual error of a class counts as much as so many measured shapes: assumed
-_LEAST_BIAS = -0.99  # of a profile that predicts almost no time
+_LEAST_BIAS = -0.99  # limits the logarithm for a profile that predicts almost no time
 
 
 def work_shares(program: Program, record: Record) -> dict[str, float]:

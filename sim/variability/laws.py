@@ -234,10 +234,9 @@ _DEFAULT_SIGMA = 0.02  # of the jitter that is assumed without causes
 class JitterCause:
     """A reason why ranks are slow, with the law of the factor on their kernels' time.
 
-    `each` says how far a draw reaches: to one "rank", or to all ranks of a node, a stage or a
-    replica. `lasts` says whether a draw holds for one step or for the whole job. `share` is the
-    fraction of these ranks or groups that the cause affects, chosen once per job. Laws count time
-    in steps.
+    `each` says which ranks share a draw: one "rank", or all ranks of a node, a stage or a replica.
+    `lasts` says whether a draw holds for one step or for the whole job. `share` is the fraction of
+    these ranks or groups that the cause affects, chosen once per job. Laws count time in steps.
     """
 
     name: str

@@ -115,7 +115,7 @@ def test_packed_documents_are_sequences_of_their_own_and_all_else_is_as_before()
     ("shape", "words"),
     [
         ({"documents": 64, "chunk": 256}, "documents = 64, chunk = 256"),
-        ({"documents": 64, "attention": "standard"}, "save nothing where scores are stored"),
+        ({"documents": 64, "attention": "standard"}, "save nothing if scores are stored"),
         ({"chunk": 256, "causal": False}, "chunk needs a causal model"),
         ({"chunk": 300}, "chunk = 300 does not divide seq = 1024"),
         ({"window": -1}, "window = -1 must not be negative"),

@@ -1,10 +1,10 @@
 """The zero-bubble paper's automatic schedules: an order for given times and a limit of memory.
 
-Qi et al. 2023, arXiv 2401.10241, section 3.1: before its first input gradient each stage runs as
-many forward passes as memory allows and as fit into the time to the last stage and back. Then
-forward passes and input gradients alternate, and weight gradients fill the bubbles
+Qi et al. 2023, arXiv 2401.10241, section 3.1: before its first input gradient each stage runs the
+forward passes that fit into memory, and into the time to the last stage and back. Then forward
+passes and input gradients alternate, and weight gradients fill the bubbles
 (`sim.parallel.bubble_filling`). The paper tries a few variants and improves them by an integer
-program; here the number of forward passes ahead is changed stage by stage while the step shortens.
+program. Here each stage's number of forward passes ahead is changed as long as the step shortens.
 
 With one and two times 1F1B's memory these are the schedules ZB-1p and ZB-2p of the paper's tables.
 """

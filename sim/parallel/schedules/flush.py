@@ -26,7 +26,7 @@ def gpipe(stages: int, microbatches: int, chunks: int = 1) -> Schedule:
     """All forward passes, then all backward passes.
 
     Backward passes go in the order of the microbatches, as in Narayanan et al. 2021, figure 3, and
-    PyTorch; the first paper's figure has them in reverse, which takes the same time and memory.
+    PyTorch; the first paper's figure reverses them, with the same time and memory.
     """
     order = tuple(Action(kind, i) for kind in ("F", "B") for i in range(microbatches))
     return Schedule((order,) * stages, in_loops(stages, chunks), "gpipe")
