@@ -119,7 +119,10 @@ def test_packed_documents_are_sequences_of_their_own_and_all_else_is_as_before()
         ({"chunk": 256, "causal": False}, "chunk needs a causal model"),
         ({"chunk": 300}, "chunk = 300 does not divide seq = 1024"),
         ({"window": -1}, "window = -1 must not be negative"),
-        ({"latent": Latent(kv=64, rotary=16), "kv_heads": 4}, "latent attention has one for each"),
+        (
+            {"latent": Latent(kv=64, rotary=16), "kv_heads": 4},
+            "latent attention needs kv_heads = heads",
+        ),
         ({"latent": Latent(kv=64, rotary=32)}, "leaves nothing of a head"),
     ],
 )
