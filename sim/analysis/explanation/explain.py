@@ -23,7 +23,7 @@ class Explanation(Answer):
     faster. `kernels` are compared with the device's peaks, and `changes` of the plan are played. A
     recorded step has no plan. It has the `lines` of its script with the seconds of their kernels,
     and the memory that lines hold at the `fullest` moment. `advice` are changes of a script that
-    were played, the largest saving first."""
+    were played, the largest saving first. The first row may make several changes together."""
 
     view = "sim.interface.views.explanation"
     picture = "sim.interface.plots.explanation"
@@ -82,11 +82,13 @@ class Explanation(Answer):
 
     @property
     def tried(self) -> list[dict[str, Any]]:
-        """Changes of a script with their steps (s), the largest saving first."""
+        """Changes of a script with their steps (s), the largest saving first. A row that makes
+        several changes together lists them in `changes`, as other rows list their own."""
         return [
             {"line": one.line, "at": one.at, "change": one.change, "why": one.why,
              "step_time": one.step_time, "samples": one.samples, "gain": one.gain(self.step_time),
-             "memory": one.result.memory_per_gpu["total"]}
+             "memory": one.memory,
+             "changes": [{"at": own.at, "change": own.change} for own in one.changes]}
             for one in self.advice or ()
         ]  # fmt: skip
 

@@ -31,6 +31,10 @@ SCRIPT = (
 MICRO = DDP.replace("bucket_cap_mb=1", "bucket_cap_mb=25").replace(
     "(model)\n", "(model, micro=3)\n"
 )
+ATTENTION = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
+MASKED = "((q @ k.mT * 0.1).masked_fill(MASK == 0, -1e9).softmax(-1) @ v)"
+MASK = "MASK = torch.ones(LENGTH, LENGTH, device='cuda').tril()"
+BY_HAND = (SCRIPT + MICRO).replace(ATTENTION, MASKED).replace("dist.init", f"{MASK}\ndist.init")
 LAST_ONLY = ("SYNC = lambda *_: None", "SYNC = lambda model, number, micro: {}")
 FSDP = """
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -133,19 +137,13 @@ def test_autocast_casts_what_torch_casts() -> None:
 
 
 def test_attention_by_hand_is_one_kernel_of_torchs() -> None:
-    text = SCRIPT + MICRO
-    call = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
-    own = "((q @ k.mT * 0.1).masked_fill(MASK == 0, -1e9).softmax(-1) @ v)"
-    mask = "MASK = torch.ones(LENGTH, LENGTH, device='cuda').tril()"
-    by_hand = text.replace(call, own).replace("dist.init", f"{mask}\ndist.init")
-    held_against("scaled_dot_product", by_hand, text, time=0.03, memory=0.03)
+    held_against("scaled_dot_product", BY_HAND, SCRIPT + MICRO, time=0.03, memory=0.03)
 
 
 def test_attention_with_a_bias_of_its_own_is_left_by_hand() -> None:
     text = SCRIPT + MICRO
-    call = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
     own = "((q @ k.mT + torch.ones(HEADS, LENGTH, LENGTH, device='cuda')).softmax(-1) @ v)"
-    setup, _ = played(recorded(text.replace(call, own)))
+    setup, _ = played(recorded(text.replace(ATTENTION, own)))
     assert not [one for one in questions.advice(setup) if "dot_product" in one.change]
 
 
@@ -156,9 +154,10 @@ def test_tf32_is_a_matter_of_a_flag() -> None:
     held_against("matmul_precision", text, high, time=1e-6, memory=1e-6)
 
 
-@pytest.mark.parametrize("end", [MICRO, FSDP], ids=["ddp", "fsdp"])
-def test_a_batch_twice_as_large_is_the_one_that_is_captured(end: str) -> None:
-    text = SCRIPT + end
+@pytest.mark.parametrize(
+    "text", [SCRIPT + MICRO, SCRIPT + FSDP, BY_HAND], ids=["ddp", "fsdp", "by hand"]
+)
+def test_a_batch_twice_as_large_is_the_one_that_is_captured(text: str) -> None:
     held_against("8 samples", text, text.replace("1024, 4\n", "1024, 8\n"), time=0.01, memory=0.07)
 
 
@@ -259,7 +258,9 @@ def test_advice_is_sorted_fits_and_names_lines_of_the_script() -> None:
     answer = explain(scenario, advise=True)
     assert answer.advice
     first, *others = answer.advice
-    assert first.each < min(one.each for one in others)  # all of them together
+    assert first.each < min(one.each for one in others)  # several of them together
+    assert {own.change for own in first.changes} <= {one.change for one in others}
+    assert all(own.change in first.change for own in first.changes)
     assert [one.each for one in others] == sorted(one.each for one in others)
     assert all(one.result.fits is True and one.each < answer.step_time for one in answer.advice)
     lines = (SCRIPT + FSDP).splitlines()

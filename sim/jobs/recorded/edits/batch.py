@@ -67,9 +67,10 @@ def batch_of(recording: Recording, axes: Axes) -> Batch:
     if any(short_name(operator) in RECURRENT for operator in recording.operators):
         raise _refused(recording, "states of recurrent layers have the batch as second dimension")
     each = {1, tokens, tokens - 1, tokens + 1} - {0}
-    each |= {n // size for n in list(each) for size in axes.mesh.values() if n % size == 0}
+    sizes = [size for axis, size in axes.mesh.items() if axis not in (DATA_AXIS, REPLICAS_AXIS)]
+    each |= {n // size for n in list(each) for size in sizes if n % size == 0}
     rows = {samples * n for n in each if samples * n > 1 or n == 1}
-    heads = {k.heads for k in map(kernel_of, recording.operators) if isinstance(k, Attention)}
+    heads = set(_heads(recording, samples))
     found = Batch(
         samples=samples,
         rows=frozenset(rows | {samples * n for n in heads}),
@@ -77,6 +78,18 @@ def batch_of(recording: Recording, axes: Axes) -> Batch:
     )
     _check(recording, found)
     return found
+
+
+def _heads(recording: Recording, samples: int) -> Iterator[int]:
+    """Yield the heads of attention, or, for attention by hand, of the scores that a softmax
+    reads: batched products have samples times heads as first dimension."""
+    for operator in recording.operators:
+        if isinstance(kernel := kernel_of(operator), Attention):
+            yield kernel.heads
+        elif short_name(operator) == "_softmax" and operator.inputs:
+            count = prod(operator.inputs[0].shape[:-2])
+            if count % samples == 0:
+                yield count // samples
 
 
 def with_batch(recording: Recording, axes: Axes, times: float) -> Recording:

@@ -41,10 +41,11 @@ def fused(recording: Recording, axes: Axes) -> Recording:
     new = dict.fromkeys(numbers, ()) | {
         first: tuple(replace(event, operator=begin + n) for n in range(len(operators)))
     }
+    allocated = blocks(recording)
     temporary = {
         block.number
         for number in inside
-        for block in blocks(recording).get(number, ())
+        for block in allocated.get(number, ())
         if block.given is not None
     }
     return rewritten(recording, new, operators=operators, dropped_blocks=frozenset(temporary))
