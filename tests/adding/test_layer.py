@@ -55,5 +55,5 @@ def test_a_model_of_ones_own_is_searched_with_it(add: Add, here: Path) -> None:
 
 
 def test_without_its_file_a_kind_is_unknown() -> None:
-    with pytest.raises(InputError, match="no kind of block named 'attentionless'"):
+    with pytest.raises(InputError, match="no kind of block is named 'attentionless'"):
         played(MIXED)

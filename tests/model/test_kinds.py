@@ -94,7 +94,7 @@ def test_a_wrong_key_of_an_entry_is_named(
         ("2 dense, a", {"a": {}, "b": {"kind": "dense"}}, 'no layer; .* pattern = "2 dense, a, b"'),
         ("mine", {"mine": {"kind": "embedding"}}, "'mine' is no layer between"),
         ("dense", {"head": {"kind": "dense"}}, "blocks.head cannot be a layer"),
-        ("mine", {"mine": {"kind": "dens"}}, "no kind of block named 'dens'.*did you mean 'dense'"),
+        ("mine", {"mine": {"kind": "dens"}}, "block is named 'dens'.*did you mean 'dense'"),
     ],
 )
 def test_an_entry_that_cannot_be_is_named(
