@@ -159,7 +159,7 @@ def test_an_unknown_jitter_is_assumed_and_said():
 
 def test_a_slow_link_is_refused():
     slow = {"straggler": [{"link": "node0.nic0", "factor": 4.0}]}
-    with pytest.raises(InputError, match="replicas unlike"):
+    with pytest.raises(InputError, match="makes replicas differ"):
         samples(load("gpt3-175b-megatron", {**SMALL, **slow}), 3)
 
 

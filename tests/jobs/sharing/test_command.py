@@ -266,7 +266,7 @@ def test_samples_are_runs_of_other_seeds() -> None:
     assert drawn["loss"]["runs"][2] == once["loss"]
     for words, said in (
         (["--samples", "0"], "is not in the range"),
-        (["--samples", "2", "--trace", "x.json"], "one step or run, not --samples"),
+        (["--samples", "2", "--trace", "x.json"], "a single step or run, but --samples plays many"),
     ):
         refused = CliRunner().invoke(main, ["run", "ps-async", *words])
         assert refused.exit_code == 2
