@@ -158,8 +158,8 @@ def rotate(run: Execution) -> Operator:
     A fused kernel reads and writes Q and K once. Otherwise x cos + rotate_half(x) sin reads or
     writes x ten times: two products (2 each), a sum (3), a negation of half (1) and a concatenation
     (2). These are five kernels, which compute the address of each element. With complex numbers, a
-    cast to fp32 (3), a product (4) and a cast back (3) also read or write the bytes of x ten times,
-    in three kernels that inductor does not join (pytorch/torchtitan issue 15)."""
+    cast to fp32 (3), a product (4) and a cast back (3) also read or write the bytes of x ten times.
+    Inductor does not join these three kernels (pytorch/torchtitan issue 15)."""
     if run.shape.positions != "rotary":
         return Operator()
     elements = run.rows * (run.query_width + run.kv_width)

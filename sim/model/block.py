@@ -172,9 +172,9 @@ def check_rule(rule: Rule, kinds: Iterable[str], run: Execution, *, where: str) 
 
 
 def check_adapters(kinds: Iterable[str], run: Execution, *, where: str) -> None:
-    """Raise `InputError` where the rank of adapters exceeds the model's width (they are of low
-    rank, Hu et al. 2021), and where no layer of `kinds` has a module that the user names for an
-    adapter. If the user names no module, one of the usual modules is enough."""
+    """Raise `InputError` if the rank of adapters exceeds the model's width (Hu et al. 2021), or if
+    no layer of `kinds` has a module that the user names for an adapter. If the user names no
+    module, one of the usual modules is enough."""
     if run.lora is None:
         return
     if run.lora.rank > run.model.hidden:

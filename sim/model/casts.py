@@ -60,10 +60,10 @@ def weight_casts(
     recipe: "Recipe", *, parameters: float, updated: float, tensors: int
 ) -> Iterator[MemoryBound]:
     """Yield the kernels that cast weights of linear layers into a recipe's format, once a step.
-    Weights that are gathered in this format are cast as the optimizer writes them, after a pass
-    over the rank's share of fp32 masters for their maxima (Megatron-LM, distrib_optimizer.py,
-    quantize_param_shard), and are transposed after the gather. All other weights are cast whole,
-    from bf16."""
+    Weights that are gathered in this format are cast as the optimizer writes them. Before that, the
+    maxima of the rank's share of fp32 masters are found (Megatron-LM, distrib_optimizer.py,
+    quantize_param_shard). After the gather these weights are transposed. All other weights are cast
+    whole, from bf16."""
     if recipe.weights == "pass":
         return
     copies, name = recipe.copies("weight"), "cast weights"

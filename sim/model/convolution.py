@@ -134,8 +134,8 @@ class Layer:
 
     def maps(self, batch: int) -> Iterator[Map]:
         """Yield the feature maps that the backward passes of this layer and the next layer read.
-        Batch norm and the next product read their inputs, a ReLU reads the signs of its results,
-        and a pooling reads which element of a window was the largest."""
+        Batch norm and the next product read their inputs, a ReLU reads the signs of its results. A
+        pooling reads which element of a window was the largest."""
         whole = float(batch * self.written)
         if self.norm:
             yield Map(whole)

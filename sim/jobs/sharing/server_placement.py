@@ -41,8 +41,8 @@ def server_shares(
 
 def byteps_shares(workers: Sequence[Endpoint], spare: Sequence[Endpoint]) -> dict[Endpoint, float]:
     """The share of the gradients that each host sums so that all NICs carry equal bytes (Jiang et
-    al. 2020). With n workers, k <= n spare hosts and c = n^2 + kn - 2k, a spare host sums 2(n-1)/c
-    and a worker's host sums (n-k)/c.
+    al. 2020). For n workers and k <= n spare hosts, c = n^2 + kn - 2k. A spare host sums 2(n-1)/c,
+    a worker's host (n-k)/c.
 
     >>> a, b, c = (Endpoint((i,)) for i in range(3))
     >>> list(byteps_shares([a, b], [c]).values())  # the spare host sums half

@@ -1,8 +1,8 @@
 """How long do the kernels of a trace take on another device?
 
-A product, convolution or fused attention of known shape takes its measured time, multiplied by the
-ratio of the times that the kernel model gives for both devices (`sim.hardware.kernels`, which times
-recordings, too):
+A product, convolution or fused attention of known shape takes its measured time, multiplied by a
+ratio of times. The kernel model gives these times for both devices (`sim.hardware.kernels`, which
+times recordings, too):
 
     seconds on the target = measured seconds x model(shape, target) / model(shape, source)
 

@@ -3,8 +3,8 @@
 A kernel on a GPU is an event of category "kernel". A kernel of NCCL has the collective, its
 elements and its group in `args`. On CPUs an operator is a kernel, and events named `gloo:...` are
 collectives. Their group is the only group of the trace's `distributedInfo`; their size is recorded
-with `record_shapes=True`. The measured time of a collective includes its wait for other ranks, so
-the shortest of many times is nearest to the time of the transfer alone. Format: Trace Event Format
+with `record_shapes=True`. The measured time of a collective includes its wait for other ranks. The
+shortest of many times is nearest to the time of the transfer alone. Format: Trace Event Format
 (Google, 2016). torch 1.8 and 1.9 use other names of categories, and may write a list of events
 without an object around it.
 """

@@ -1,7 +1,7 @@
 """The block in front of a pipeline stage that begins in the middle of a decoder.
 
 It holds the encoder's result, which arrives with the activations and is kept once for all layers of
-the stage, and computes the decoder's biases of relative positions.
+the stage. It also computes the decoder's biases of relative positions.
 """
 
 from sim.model.blocks import encoder_stage

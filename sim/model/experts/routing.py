@@ -55,8 +55,8 @@ class Routing:
 @dataclass(frozen=True, slots=True)
 class Load:
     """Work of a layer's experts on the tokens that are sent to them, as shares of an even load.
-    `mean` is the work of the average rank, `fullest` the work of the fullest rank, and `dropped` is
-    the share of the tokens for which their experts have no room."""
+    `mean` is the work of the average rank, `fullest` the work of the fullest rank. `dropped` is the
+    share of the tokens for which their experts have no room."""
 
     mean: float = 1.0
     fullest: float = 1.0
