@@ -8,10 +8,17 @@ from sim.config.errors import InputError
 from sim.config.near import nearest
 
 
+class UnsuitedError(InputError):
+    """Values of a table that do not suit one another."""
+
+
 def refusal(error: ValueError, where: str, key: str = "") -> InputError:
     """The error for a fault that the code of a dataclass raises as "what; what to do"."""
     what, _, remedy = str(error).partition("; ")
-    return InputError(where, f"{key}: {what}" if key else what, remedy or "correct it there")
+    remedy = remedy or "correct it there"
+    if key:
+        return InputError(where, f"{key}: {what}", remedy)
+    return UnsuitedError(where, what, remedy)
 
 
 # Names of a union's members that pydantic adds to the place of a fault; they are no keys of files.

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from math import nan
 from pathlib import Path
+from types import UnionType
 from typing import Any, get_args
 
 from sim import questions
@@ -62,10 +63,12 @@ def _value(kind: Any, value: Any) -> Any:
         return _made(kind, value)
     if fields_of := getattr(kind, "__annotations__", None) if isinstance(value, list) else None:
         return kind(*map(_value, fields_of.values(), value))  # a named tuple
+    if isinstance(kind, UnionType):
+        (kind,) = (part for part in get_args(kind) if part is not type(None))
+        return _value(kind, value)
     inner = [part for part in get_args(kind) if part is not ...]
     if isinstance(value, list):
         return tuple(_value(inner[0] if inner else Any, entry) for entry in value)
-    if isinstance(value, Mapping) and len(inner) == 2:
+    if isinstance(value, Mapping) and inner:
         return {key: _value(inner[1], entry) for key, entry in value.items()}
-    found = next((part for part in inner if is_dataclass(part)), None)
-    return value if found is None else _value(found, value)
+    return value

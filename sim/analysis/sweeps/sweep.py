@@ -26,6 +26,7 @@ from sim.config import limit, reads
 from sim.config.counting import counted
 from sim.config.dataclass import dataclass
 from sim.config.errors import InputError, UnknownNameError
+from sim.config.faults import UnsuitedError
 from sim.config.reads import joined
 from sim.config.stopping import so_far
 from sim.results.answer import Figures
@@ -134,15 +135,16 @@ def at_all_points(
 
 
 def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:
-    """Return the mistake in a point; None if there is none, or if each value is right and only
-    their combination is not."""
-    name = "plan"
+    """Return the mistake in a point; None if there is none, or if its values are right one by one
+    and do not suit one another."""
     try:
         loaded = _loaded(scenario, point)
-        name = loaded.name
+    except InputError as error:
+        return None if isinstance(error, UnsuitedError) else error
+    try:
         kind.set_up(loaded, brief=True)
     except InputError as error:
-        return None if _of_values_together(error, name) else error
+        return None if _of_values_together(error, loaded.name) else error
     return None
 
 
@@ -264,9 +266,14 @@ class _Asked:
     def __init__(self, scenario: str | BaseScenario, point: Point, samples: int) -> None:
         self.point, self.setup, self.fault = point, None, ""
         self.seeds: Figures | None = None
+        self.inputs: dict[str, Any] = {}
         with reads.recorded() as self.reads:
-            job = _loaded(scenario, point)
-            self.inputs = job.columns
+            try:
+                job = _loaded(scenario, point)
+            except UnsuitedError as error:
+                self.fault = str(error)
+                return
+            self.inputs |= job.columns
             try:
                 self.setup = kind.set_up(job, brief=True)
                 self.inputs |= self.setup.columns

@@ -168,7 +168,8 @@ def _ddp_buckets(dist: Any, ddp: Any, patches: Patches, log: Log) -> None:
         first = dist._DEFAULT_FIRST_BUCKET_BYTES if usual else self.bucket_bytes_cap
         limits[:] = [first, self.bucket_bytes_cap]
         order[:] = came.get(self) or range(len(weights))[::-1]
-        return help_init(self, weights, *args, **kwargs)
+        with log.buffers():
+            return help_init(self, weights, *args, **kwargs)
 
     def buckets(weights: list[Any], asked: list[int], *rest: Any) -> Any:
         """Assign buckets as `rebuild_buckets` does (torch/csrc/distributed/c10d/reducer.cpp)."""

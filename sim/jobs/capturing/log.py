@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import field, replace
 from itertools import count
 from typing import Any
@@ -178,6 +179,14 @@ class Log:
         """Record that a storage is used on this stream, too (`Tensor.record_stream`)."""
         if block := self.block_of(storage):
             self._row(block, -1, self.stream(stream), -1)
+
+    @contextmanager
+    def buffers(self) -> Iterator[None]:
+        """Let the blocks that are allocated in this context be buffers, unless they hold states."""
+        first = len(self.memory)
+        yield
+        blocks = (row.block for row in self.memory[first:] if row.bytes > 0)
+        self.parts |= dict.fromkeys(blocks, PARTS.index("buffers"))
 
     def emptied(self) -> None:
         """Record that the allocator returns its cached blocks to the device."""

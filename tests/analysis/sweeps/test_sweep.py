@@ -154,6 +154,13 @@ def test_sizes_that_do_not_suit_another_kind_of_job_are_a_point_without_figures(
     assert "tokens_per_second" in shown
 
 
+def test_values_of_a_table_that_do_not_suit_one_another_are_a_point_without_figures() -> None:
+    few = {"sharing.steps": 2}
+    swept = sim.sweep("ps-bsp", {"sharing.mode": ["bsp", "async"]}, settings=few, jobs=1)
+    assert swept.frame["valid"].tolist() == [True, False]
+    assert "would have no effect" in swept.frame["reason"][1]
+
+
 def test_a_faster_network_is_never_slower(folder: Path) -> None:
     grid = points([axis("network.bandwidth=25..400Gb/s:4")])
     times = sweep.sweep("job.toml", grid, jobs=1)["step_time"]
