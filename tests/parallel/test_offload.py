@@ -258,7 +258,7 @@ def test_a_stack_may_leave_the_inputs_of_layers_that_run_again_on_the_host():
 @pytest.mark.parametrize(
     ("offload", "change", "said"),
     [
-        (Offload(optimizer=1.0), {"host.memory": "1 GB"}, "of a host's"),
+        (Offload(optimizer=1.0), {"host.memory": "1 GB"}, "but a host has"),
         (Offload(parameters=1.0), {}, "without ZeRO-3"),
     ],
 )
