@@ -81,7 +81,7 @@ def _spent(answer: ReinforcementAnswer) -> Table:
     return Table(rows=rows, shares=shares, keys=[f"spent.{cause}" for cause in spent])
 
 
-_POOL = ("GPUs", "number", "idle", "tokens/s")
+_POOL = ("GPUs", "number", "idle, of all time", "tokens/s, while at work")
 _STEP = ("step", "seconds", "generation", "last tenth", "tokens", "longest answer", "staleness")
 
 

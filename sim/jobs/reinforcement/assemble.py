@@ -140,7 +140,8 @@ def _pools(
     busy = each * sum(server.busy for server in loop.rollouts.servers)
     idle = 1.0 - working / span, 1.0 - busy / (everything * setup.servers)
     gpus = len(setup.trainer), setup.servers * setup.speed.layout.gpus
-    rates = learnt / updating if updating else 0.0, written / everything
+    writing = busy / setup.servers  # seconds that a server works
+    rates = learnt / updating if updating else 0.0, written / writing if writing else 0.0
     for place, (name, parts) in enumerate(setup.held.items()):
         yield Pool(
             name=name, gpus=gpus[place], idle=idle[place], tokens_per_second=rates[place],

@@ -381,6 +381,17 @@ def test_of_equal_answers_a_sample_of_servers_says_all(staleness: float, chunk: 
     assert part.events < 0.6 * whole.events
 
 
+def test_tokens_a_second_of_pools_do_not_count_the_time_of_the_other_pool() -> None:
+    """A longer wait for rewards makes both pools idle, but no slower at work."""
+    short, long = (
+        answered(reward={"service": {"law": "constant", "value": value, "workers": 8}})
+        for value in (0.01, 1.0)
+    )
+    for own, other in zip(short.pools, long.pools, strict=True):
+        assert other.idle > own.idle + 0.1
+        assert other.tokens_per_second == pytest.approx(own.tokens_per_second, rel=1e-6)
+
+
 def test_of_servers_that_are_not_equally_fast_no_sample_is_played() -> None:
     document = deepcopy(SCENARIO) | {"straggler": [{"rank": 1, "factor": 2.0}]}
     document["reinforcement"] |= {"prompts": 1024, "servers": {"shared": True, "layout": {"tp": 1}}}
