@@ -15,6 +15,8 @@ from sim.engine.timeline import Timeline
 from sim.results.answer import SCHEMA, JobAnswer
 
 _REMEDY = "write it with `sim run SCENARIO --json > result.json`"
+_OF_ONE_RUN = {"events", "wall_seconds"}  # keys of every answer about a single run of a job
+_COMPARED = "only single runs can be compared, as `sim run SCENARIO --json` writes them"
 
 
 def stored(path: Path) -> JobAnswer:
@@ -25,8 +27,10 @@ def stored(path: Path) -> JobAnswer:
     except (ValueError, RecursionError):
         raise InputError(str(path), "is no JSON", _REMEDY) from None
     document: dict[str, Any] = found if isinstance(found, dict) else {}
-    if document.pop("schema", SCHEMA) != SCHEMA:
+    if (version := document.pop("schema", None)) not in (None, SCHEMA):
         raise InputError(str(path), "is a result of another version", _REMEDY)
+    if version and not document.keys() >= _OF_ONE_RUN:
+        raise InputError(str(path), _held(document), _COMPARED)
     nearest = max(questions.answers(), key=lambda answer: len(_needed(answer) & document.keys()))
     missing = sorted(_needed(nearest) - document.keys())
     unknown = sorted(document.keys() - nearest.written().keys())
@@ -36,6 +40,17 @@ def stored(path: Path) -> JobAnswer:
     document["timeline"] = Timeline(roles=(), spans=(), end=0.0)
     answer: JobAnswer = _made(nearest, document)
     return answer
+
+
+def _held(document: Mapping[str, Any]) -> str:
+    """Return what an answer holds that is no single run of a job.
+
+    >>> _held({"scenario": "gpt2-one-gpu", "samples": 20})
+    'holds several runs in one answer (--samples or --seeds)'
+    """
+    if {"scenario", "samples"} <= document.keys():
+        return "holds several runs in one answer (--samples or --seeds)"
+    return "answers another question than `sim run`"
 
 
 def _needed(answer: type[JobAnswer]) -> set[str]:

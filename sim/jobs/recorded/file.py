@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields
 from math import prod
@@ -64,18 +65,20 @@ def _value(value: Any) -> Any:
     return asdict(value) if hasattr(value, "__dataclass_fields__") else value
 
 
-_OTHERS = {  # by a key that only such files have: a description, and a command that reads them
-    "traceEvents": ("is a trace of PyTorch's profiler", "play it with `sim replay {0}`"),
-    "model_type": ("describes a model", "give it as --model {0}"),
-    "step_time": ("is an answer of `sim run --json`", "give it to `sim compare`"),
-}
+_OTHERS = {  # by a pattern that only such files have: a description, and a command that reads them
+    rb'"traceEvents"': ("is a trace of PyTorch's profiler", "play it with `sim replay {0}`"),
+    rb'"model_type"': ("describes a model", "give it as --model {0}"),
+    rb'"step_time"|"schema":\s*\d': (
+        "is a stored answer (--json)", "`sim compare` reads answers of `sim run`",
+    ),
+}  # fmt: skip
 
 
 def refuse_other(path: Path) -> None:
     """Raise `InputError` for a JSON file that other commands read."""
     data = reads.unpacked(reads.content(path), str(path), _REMEDY)
-    for key, (fault, remedy) in _OTHERS.items():
-        if f'"{key}"'.encode() in data and b'"script":' not in data:
+    for pattern, (fault, remedy) in _OTHERS.items():
+        if re.search(pattern, data) and b'"script":' not in data:
             raise InputError(str(path), fault, remedy.format(path))
 
 

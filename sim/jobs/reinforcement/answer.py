@@ -29,10 +29,9 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """The GPUs of the trainer or of the servers. They are `idle` for a share of all time. While they are at
-    work (the trainer in updates, servers in steps) they handle `tokens_per_second` in all. `held`
-    divides the bytes on the fullest GPU by part; a GPU has room
-    for `room` bytes."""
+    """The GPUs of the trainer or of the servers. They are `idle` for a share of all time. At work
+    (the trainer in updates, servers in steps), they handle `tokens_per_second` in all. `held`
+    divides the bytes on the fullest GPU by part; a GPU has room for `room` bytes."""
 
     name: str
     gpus: int

@@ -236,6 +236,8 @@ def test_settings_alone_are_those_of_the_first_scenario_or_result() -> None:
         (["megatron-1.7b", "megatron-1.7c"], "no scenario named"),
         (["megatron-1.7b", ": plan.microbatch=8", "--target", "2"], "have no loss"),
         (["result.json", "megatron-1.7b"], "is no result of this version"),
+        (["runs.json", "megatron-1.7b"], "holds several runs in one answer"),
+        (["cost.json", "megatron-1.7b"], "another question than `sim run`; only single runs"),
         (["text.json", "megatron-1.7b"], "is no JSON"),
         (["result.json: plan.tp=4", "megatron-1.7b"], "takes no settings"),
         (["none.json", "megatron-1.7b"], "cannot be read"),
@@ -246,6 +248,8 @@ def test_what_cannot_be_compared_is_refused_in_a_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("result.json").write_text('{"step_time": 3.0}')
+    Path("runs.json").write_text('{"schema": 1, "scenario": "a", "samples": 20, "median": 3.0}')
+    Path("cost.json").write_text('{"schema": 1, "dollars": 3.0}')
     Path("text.json").write_text("step time: 3 s")
     refused = CliRunner().invoke(main, ["compare", *words])
     assert refused.exit_code == 2

@@ -236,6 +236,13 @@ def test_a_recording_is_loaded_by_the_name_of_its_file(tmp_path: Path) -> None:
     assert "no topology is given" in refused.output
 
 
+def test_a_stored_answer_is_no_recording(tmp_path: Path) -> None:
+    path = tmp_path / "answer.json"
+    path.write_text('{"schema": 1, "scenario": "local-sgd", "time": 3.0}')
+    with pytest.raises(InputError, match=r"is a stored answer .*; `sim compare` reads answers"):
+        sim.load(path)
+
+
 @pytest.mark.parametrize("output", ["--trace", "--report"])
 def test_outputs_of_a_run_are_written(tmp_path: Path, output: str) -> None:
     write([recorded(LAUNCH, REDUCE)], tmp_path / "record.json")
