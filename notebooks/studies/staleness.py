@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 
 from .study import Study, runs
 

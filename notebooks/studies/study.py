@@ -6,7 +6,7 @@ from math import inf, isfinite
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from sim.config.units import human_seconds
+from sim.config.readable import human_seconds
 from sim.interface.document import html, terminal
 from sim.interface.document.nodes import Document, Picture, Sentence, document, table
 from sim.interface.plots import loss
