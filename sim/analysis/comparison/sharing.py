@@ -32,7 +32,8 @@ class SharingComparison(Comparison):
     """Runs of workers that share updates, compared at equal time, at equal samples and at the loss
     `target`. If no target is given, it is the jobs' common target, or else the lowest loss that all
     learning runs reach. A loss is reached when a run stays at or below it until its end
-    (`sim.jobs.sharing.update_record.held`). With several seeds, figures are medians, and seconds by
+    (`sim.jobs.sharing.update_record.held`). If a way learns nothing, all ways are compared by
+    samples a second. With several seeds, figures are medians, and seconds by
     cause are means."""
 
     picture = "sim.interface.plots.sharing:ways"
@@ -42,10 +43,16 @@ class SharingComparison(Comparison):
 
     def __post_init__(self) -> None:
         """Raise `InputError` if a run that learns nothing is to reach a loss."""
-        blank = [name for name, outcome in self.outcomes.items() if outcome.learns_nothing]
-        if blank and (self.target is not None or len(blank) < len(self.cases)):
+        if self._blank and self.target is not None:
             remedy = 'give all of them a task: --task, or "sharing.learning.task"'
-            raise InputError(blank[0], "has no learning task, so it never reaches a loss", remedy)
+            raise InputError(
+                self._blank[0], "has no learning task, so it never reaches a loss", remedy
+            )
+
+    @property
+    def _blank(self) -> list[str]:
+        """The ways that learn nothing."""
+        return [name for name, outcome in self.outcomes.items() if outcome.learns_nothing]
 
     @property
     def title(self) -> str:
@@ -80,7 +87,9 @@ class SharingComparison(Comparison):
     @property
     def loss(self) -> float | None:
         """The loss to reach: the requested target, else the jobs' common target, else the lowest
-        loss that all learning runs reach; None where nothing is learnt."""
+        loss that all runs reach; None if a way learns nothing."""
+        if self._blank:
+            return None
         if self.target is not None:
             return self.target
         own = {outcome.target for outcome in self.outcomes.values()}
@@ -254,7 +263,8 @@ class SharingComparison(Comparison):
 
     @property
     def notes(self) -> list[str]:
-        usual = [*self._unlike_tasks(), *self._not_held(), *super().notes]
+        unlike = [*self._unlike_work(), *self._without_task(), *self._unlike_tasks()]
+        usual = [*unlike, *self._not_held(), *super().notes]
         reaches = {name: outcome.reach for name, outcome in self.outcomes.items() if outcome.reach}
         if not reaches or max(reaches.values()) < _UNLIKE * min(reaches.values()):
             return usual
@@ -265,10 +275,26 @@ class SharingComparison(Comparison):
         )
         return [said, *usual]
 
+    def _unlike_work(self) -> Iterator[str]:
+        """Warn of runs of different models, or on different devices."""
+        jobs = {name: (own.model, own.gpus, own.device) for name, own in self.inputs.items()}
+        if len(set(jobs.values())) > 1:
+            told = ", ".join(
+                f"{name} {model} on {gpus:,} {device}"
+                for name, (model, gpus, device) in jobs.items()
+            )
+            yield f"ways differ in more than how they share updates: {told}"
+
+    def _without_task(self) -> Iterator[str]:
+        """Warn of runs that learn nothing beside runs that learn."""
+        if 0 < len(self._blank) < len(self.cases):
+            names = ", ".join(self._blank)
+            yield f"compared by samples a second, as some ways have no learning task: {names}"
+
     def _unlike_tasks(self) -> Iterator[str]:
         """Warn of runs with different learning tasks, whose losses cannot be compared."""
         tasks = {name: str(outcome.get("task") or "") for name, outcome in self.outcomes.items()}
-        if len({task for task in tasks.values() if task}) > 1:
+        if not self._blank and len({task for task in tasks.values() if task}) > 1:
             told = ", ".join(f"{name} {task}" for name, task in tasks.items() if task)
             yield f"losses of different tasks are not comparable: {told}"
 
@@ -288,7 +314,8 @@ class SharingComparison(Comparison):
         here, there = _until(own), _until(theirs)
         name, other = own["name"], theirs["name"]
         if self.loss is None:
-            return f"{name} is the fastest; nothing is learnt."
+            learnt = "; nothing is learnt" * (len(self._blank) == len(self.cases))
+            return f"{name} is the fastest{learnt}."
         if here == inf:
             most = " in most seeds" * ("runs" in own)
             return f"None reaches a loss of {self.loss:.3g}{most}."

@@ -117,9 +117,22 @@ def test_figures_of_several_seeds_are_medians_and_each_seed_is_kept() -> None:
     assert alone.table[0][0] == ""
 
 
+def test_other_models_or_devices_of_ways_are_noted() -> None:
+    found = [sim.compare("ps-bsp", job, settings=FEW) for job in ("local-sgd", "ps-bsp")]
+    unlike, alike = ([note for note in own.notes if "differ in more" in note] for own in found)
+    assert not alike
+    assert "ps-bsp vgg16 on 40 " in unlike[0]
+    assert "local-sgd resnet50 on 256 " in unlike[0]
+
+
 def test_what_learns_nothing_is_not_held_against_a_loss() -> None:
     with pytest.raises(InputError, match="ps-bsp: has no learning task"):
-        sim.compare("ps-bsp", "ps-async", settings=FEW)
+        sim.compare("ps-bsp", "ps-async", settings=FEW, target=1.0)
+    both = sim.compare("ps-bsp", "ps-async", settings=FEW)  # by pace
+    assert both.best.name == max(both.records, key=lambda row: row["samples_per_second"])["name"]
+    told = [note for note in both.notes if "as some ways have no learning task: ps-bsp" in note]
+    assert len(told) == 1
+    assert "nothing is learnt" not in both.reason
     refused = CliRunner().invoke(
         main, ["compare", "gpt2-one-gpu", ": plan.microbatch=2", "--seeds=2"]
     )
