@@ -79,7 +79,7 @@ def tokens_are_kept(job: Job, chance: random.Random) -> str:
     for group in list(rollouts.running.values()):
         rollouts.drop(group)
     loop.cluster.run()
-    written = sum(server.tokens for server in rollouts.servers)
+    written = sum(server.batch.tokens for server in rollouts.servers)
     known = rollouts.counts.used + rollouts.counts.lost + waiting
     return "" if written == known else f"{written} tokens written, {known} known"
 
