@@ -125,9 +125,9 @@ def _claiming(name: str) -> ModuleType | None:
     known = catalog.found("scenarios", name)
     if known is not None and known.suffix == ".toml":
         return None
-    own = next((folder for folder in ours() if _claims(folder, name)), None)
-    if own is not None or known is not None:
-        return own
+    folder = next((folder for folder in ours() if _claims(folder, name)), None)
+    if folder is not None or known is not None:
+        return folder
     return next((folder for folder in _foreign() if _claims(folder, name)), None)
 
 
@@ -158,7 +158,7 @@ def home_of(folder: ModuleType) -> str:
 
 def folder_of(keys: Iterable[str]) -> ModuleType | None:
     """The folder of the kind of documents with these keys; None for jobs of a plan."""
-    return next((own for own in folders() if not set(own.KEYS).isdisjoint(keys)), None)
+    return next((folder for folder in folders() if not set(folder.KEYS).isdisjoint(keys)), None)
 
 
 def _scenario_class(keys: Iterable[str]) -> type[BaseScenario]:
@@ -297,8 +297,8 @@ def _changed(scenario: BaseScenario, settings: Mapping[str, Any]) -> BaseScenari
         return replace(scenario, **changed)
     from sim.config.as_table import table_of  # not needed for scenarios from files
 
-    own = [key for key in settings if head_of(key) not in FILES]
-    document = table_of(scenario, own)
+    keys = [key for key in settings if head_of(key) not in FILES]
+    document = table_of(scenario, keys)
     return _made(document, _put_all(document, settings, type(scenario)), scenario.name)
 
 

@@ -47,7 +47,7 @@ def together(setups: Sequence[PlanSetup]) -> dict[int, Figures]:
                 for number, row in zip(chosen, rows, strict=True)
             }
     wall = (time.perf_counter() - began) / max(len(found), 1)
-    return {number: replace(own, wall_seconds=wall) for number, own in found.items()}
+    return {number: replace(figures, wall_seconds=wall) for number, figures in found.items()}
 
 
 def _steps(setups: Sequence[PlanSetup]) -> Iterator[tuple[int, tuple[Program, Machine]]]:

@@ -72,7 +72,7 @@ def here(
     here = os.getpid(), os.getcwd(), limit.allowed()
     with _deaf():
         answers = pool(child(*here, work, task) for task in tasks)
-    yield from (pickle.loads(own) if isinstance(own, bytes) else own for own in answers)
+    yield from (pickle.loads(answer) if isinstance(answer, bytes) else answer for answer in answers)
 
 
 @contextmanager

@@ -62,11 +62,11 @@ def blaming(module: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, InputError) or not is_added(module):
             raise
-        own = {Path(sys.modules[module].__file__ or "").resolve(), *added()}
+        files = {Path(sys.modules[module].__file__ or "").resolve(), *added()}
         causes = (error.__cause__ or error, error)
         frames = [frame for cause in causes for frame in reversed(extract_tb(cause.__traceback__))]
         for frame in frames:
-            if (file := Path(frame.filename).resolve()) in own:
+            if (file := Path(frame.filename).resolve()) in files:
                 fault = f"fails in line {frame.lineno}: {type(error).__name__}: {error}"
                 raise InputError(str(file), fault.splitlines()[0], "mend the file") from error
         raise

@@ -43,5 +43,5 @@ def _in_si(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_in_si, value))
     if isinstance(value, Mapping):
-        return {key: _in_si(own) for key, own in value.items()}
+        return {key: _in_si(entry) for key, entry in value.items()}
     return InSI(value) if isinstance(value, int | float) else value

@@ -90,7 +90,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if not isinstance(value, origin or kind) or (kind is int and isinstance(value, bool)):
         return False
     if isinstance(value, Mapping) and len(inner) == 2:
-        return all(_fits(key, inner[0]) and _fits(own, inner[1]) for key, own in value.items())
+        return all(_fits(key, inner[0]) and _fits(entry, inner[1]) for key, entry in value.items())
     if isinstance(value, list | tuple | set | Mapping) and inner:
         return all(_fits(entry, inner[0]) for entry in value)
     return True
@@ -134,9 +134,9 @@ class Named(type):
 @cache
 def _keys(kind: Any) -> tuple[set[str], set[str]]:
     """The arguments that can be given, and the arguments that have to be."""
-    own = [entry for entry in fields(kind) if entry.init]
-    needed = {entry.name for entry in own if entry.default is entry.default_factory is MISSING}
-    return {entry.name for entry in own}, needed
+    entries = [entry for entry in fields(kind) if entry.init]
+    needed = {entry.name for entry in entries if entry.default is entry.default_factory is MISSING}
+    return {entry.name for entry in entries}, needed
 
 
 def _refuse(name: str, known: set[str], needed: set[str], args: Any, given: Any) -> None:

@@ -16,7 +16,7 @@ def chosen_anew(kind: Any, document: dict[str, Any], key: str, value: Any) -> No
     ):
         left, default = choice
         gone = left(table.get(last, default), value)
-        document[name] = {own: table[own] for own in table if own not in gone}
+        document[name] = {kept: table[kept] for kept in table if kept not in gone}
 
 
 def _choice(table: Any, key: str) -> tuple[Callable[[Any, Any], Collection[str]], Any] | None:

@@ -40,9 +40,9 @@ def told(words: Callable[[], str], *, by_itself: bool = True) -> Iterator[Callab
         yield counter.look if counter else (lambda: None)
 
 
-def whole(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
+def whole(label: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
     """Show how much of a function is done, as its `part`s go on, and the time left."""
-    return around(lambda: opened(total=1.0, desc=what, bar_format=WHOLE))
+    return around(lambda: opened(total=1.0, desc=label, bar_format=WHOLE))
 
 
 @contextmanager

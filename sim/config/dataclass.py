@@ -31,7 +31,7 @@ else:
 def _frozen(kind: Any, *, frozen: bool, eq: bool = True, **options: bool) -> Any:
     """`kind` as a frozen dataclass. The standard decorator is told `frozen` only where `kind`
     inherits from a dataclass, because only frozen classes may inherit from frozen classes."""
-    own = vars(kind).copy()
+    members = vars(kind).copy()
     inherits = any(hasattr(base, "__dataclass_params__") for base in kind.__mro__[1:])
     made = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=inherits, **options)(kind)
     made.__dataclass_params__.frozen = frozen
@@ -46,10 +46,10 @@ def _frozen(kind: Any, *, frozen: bool, eq: bool = True, **options: bool) -> Any
     if options.get("slots"):
         methods |= {"__getstate__": _state, "__setstate__": _set_state}
     for name, method in methods.items():
-        if own.get(name) is None:
+        if members.get(name) is None:
             setattr(made, name, method)
-    made.__doc__ = own.get("__doc__")
-    for member in own.values():
+    made.__doc__ = members.get("__doc__")
+    for member in members.values():
         _lies_in(kind, made, member)
     return made
 

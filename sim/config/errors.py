@@ -23,15 +23,15 @@ class InputError(ValueError):
         >>> str(InputError.of("plan", ValueError("is odd; take an even one"), "tp = 3 "))
         'plan: tp = 3 is odd; take an even one'
         """
-        what, _, remedy = str(error).partition("; ")
-        return cls(where, f"{before}{what}", remedy)
+        fault, _, remedy = str(error).partition("; ")
+        return cls(where, f"{before}{fault}", remedy)
 
     @classmethod
-    def unknown(cls, where: str, what: str, word: str, known: Sequence[str]) -> "InputError":
+    def unknown(cls, where: str, fault: str, word: str, known: Sequence[str]) -> "InputError":
         """The mistake of an unknown `word`; its remedy names similar known words, or all."""
         from sim.config.near import nearest  # a mistake is rare
 
-        return cls(where, what, nearest(word, known))
+        return cls(where, fault, nearest(word, known))
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what}" + (f"; {self.remedy}" if self.remedy else "")

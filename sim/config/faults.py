@@ -14,11 +14,11 @@ class UnsuitedError(InputError):
 
 def refusal(error: ValueError, where: str, key: str = "") -> InputError:
     """The error for a fault that the code of a dataclass raises as "what; what to do"."""
-    what, _, remedy = str(error).partition("; ")
+    fault, _, remedy = str(error).partition("; ")
     remedy = remedy or "correct it there"
     if key:
-        return InputError(where, f"{key}: {what}", remedy)
-    return UnsuitedError(where, what, remedy)
+        return InputError(where, f"{key}: {fault}", remedy)
+    return UnsuitedError(where, fault, remedy)
 
 
 # Names of a union's members that pydantic adds to the place of a fault; they are no keys of files.
@@ -44,8 +44,8 @@ def first_fault(error: Any, where: str, *outer: str) -> InputError:
     for types, noun, sample in _SHAPES:
         if fault["type"] in types:
             return InputError(place, f"{key} = {shown} is not {noun}", f"write {key} = {sample}")
-    what = f"{key} = {shown}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
-    return InputError(place, what, "".join((_remedy(fault, key), *otherwise)).replace("?,", "?"))
+    text = f"{key} = {shown}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
+    return InputError(place, text, "".join((_remedy(fault, key), *otherwise)).replace("?,", "?"))
 
 
 def _nearest_member(faults: list[Any]) -> tuple[Any, list[str]]:

@@ -28,8 +28,8 @@ def allowed() -> float:
     return _allowed.get()
 
 
-def refuse_long(where: str, what: str, seconds: float) -> None:
-    """Raise `TooLongError` where `what` would take longer than is allowed.
+def refuse_long(where: str, load: str, seconds: float) -> None:
+    """Raise `TooLongError` where `load` would take longer than is allowed.
 
     >>> try: refuse_long("run", "it", 601.0)
     ... except TooLongError as error: print(str(error).split(";")[0])
@@ -42,17 +42,17 @@ def refuse_long(where: str, what: str, seconds: float) -> None:
         about = (
             f"a little more than the {most} that" if more == most else f"about {more}, and {most}"
         )
-        told = f"{what} would take {about} are allowed"
+        told = f"{load} would take {about} are allowed"
         raise TooLongError(where, told, remedy)
 
 
-def refuse_large(where: str, what: str, size: float) -> None:
-    """Raise `InputError` where `what` would take more than this machine's memory."""
+def refuse_large(where: str, load: str, size: float) -> None:
+    """Raise `InputError` where `load` would take more than this machine's memory."""
     have = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     if size > have:
         from sim.config.readable import human_bytes
 
-        told = f"{what} would take {human_bytes(size)}, but this machine has {human_bytes(have)}"
+        told = f"{load} would take {human_bytes(size)}, but this machine has {human_bytes(have)}"
         raise InputError(where, told, "ask for less")
 
 

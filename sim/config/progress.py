@@ -68,9 +68,9 @@ def silence() -> None:
     _silent = True
 
 
-def waited(what: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
+def waited(label: str) -> Callable[[Callable[Args, Answer]], Callable[Args, Answer]]:
     """Show how long a function has taken so far, until work within it is counted."""
-    return around(lambda: opened(bar_format=f"{what}, {{elapsed}} so far"))
+    return around(lambda: opened(bar_format=f"{label}, {{elapsed}} so far"))
 
 
 def around(
@@ -115,9 +115,9 @@ def opened(
         last.bar.clear()
     begins = 0.0
     if not sys.stderr.isatty():
-        begins, own = time.monotonic() + _FIRST, style.get("bar_format")
+        begins, bar_format = time.monotonic() + _FIRST, style.get("bar_format")
         lines = {None: _LINE, WHOLE: _WHOLE_LINE}
-        style |= {"file": _Lines(), "bar_format": lines.get(own, own), "delay": inf}
+        style |= {"file": _Lines(), "bar_format": lines.get(bar_format, bar_format), "delay": inf}
     with closing(_Bar(total=total, position=0, leave=False, **style)) as bar:
         counter = _Open(total, bar, done=bar.n, words=words, next=begins)
         with _listed(counter, read, by_itself=by_itself):

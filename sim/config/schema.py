@@ -92,9 +92,9 @@ class Tagged:
 
     def left(self, old: Any, new: Any) -> Collection[str]:
         """The keys of the old value's dataclass that the new value's dataclass lacks."""
-        if not all(isinstance(own, str) and own in self.choices for own in (old, new)):
+        if not all(isinstance(name, str) and name in self.choices for name in (old, new)):
             return ()
-        before, now = (annotations_of(self.choices[own]) for own in (old, new))
+        before, now = (annotations_of(self.choices[name]) for name in (old, new))
         return before.keys() - now.keys()
 
     def foreign(self, key: str, table: Mapping[str, Any]) -> str:
@@ -334,11 +334,11 @@ def _prepared_values(table: dict[str, Any], shape: Any, where: str) -> dict[str,
         return {key: _prepared(value, known[key], where, key) for key, value in table.items()}
     name, tagged = inline
     choice = tagged.chosen(table, where)
-    own = [key for key in known if key != name]
-    _refuse_unknown(table, [*own, *annotations_of(choice)], where, tagged)
+    outer = [key for key in known if key != name]
+    _refuse_unknown(table, [*outer, *annotations_of(choice)], where, tagged)
     _refuse_signs(table, shape, where)
-    prepared = {key: _prepared(table[key], known[key], where, key) for key in table if key in own}
-    gathered = {key: value for key, value in table.items() if key not in own}
+    prepared = {key: _prepared(table[key], known[key], where, key) for key in table if key in outer}
+    gathered = {key: value for key, value in table.items() if key not in outer}
     return prepared | {name: validate(gathered, choice, where)}
 
 
@@ -354,8 +354,8 @@ def _refuse_unknown(
 ) -> None:
     for key in table:
         if key not in known:
-            what = tagged.foreign(key, table) if tagged else f"unknown key {key!r}"
-            raise InputError.unknown(where, what, key, [*known])
+            fault = tagged.foreign(key, table) if tagged else f"unknown key {key!r}"
+            raise InputError.unknown(where, fault, key, [*known])
 
 
 def _refuse_signs(table: Mapping[str, Any], shape: Any, where: str) -> None:

@@ -206,10 +206,10 @@ class _Accountant:
     def _runs(self, track: Track) -> None:
         """Add the seconds of computations by their parts; the rest of their time is the host's."""
         running, columns = track.parts != COMMUNICATION, len(self.runs.end)
-        own = [next(t for t in tracks if t.stream == COMPUTE_STREAM) for tracks in self.roles]
+        computing = [next(t for t in tracks if t.stream == COMPUTE_STREAM) for tracks in self.roles]
         causes, table = self.parts
         most = len(table)
-        rows = np.stack([each.parts[running] for each in own], axis=1)
+        rows = np.stack([each.parts[running] for each in computing], axis=1)
         rows = (rows + most * np.arange(self.count)).ravel()
         counts = np.bincount(rows, minlength=self.count * most).reshape(self.count, most)
         lasted = (track.end - track.start)[running].reshape(len(rows), columns).T

@@ -31,21 +31,21 @@ class CabledLinks(GroupLinks):
         kind, place = divmod(number, ROOM)
         return self._named[place] if kind == len(KINDS) else super().name(number)
 
-    def of_messages(self, own: Indices, gpus: Indices, sends: Flags) -> Loads:
+    def of_messages(self, groups: Indices, gpus: Indices, sends: Flags) -> Loads:
         """The loads of groups that have two members, a sender and a receiver."""
-        targets = dict(zip(own[~sends].tolist(), gpus[~sends].tolist(), strict=True))
-        sources = zip(own[sends].tolist(), gpus[sends].tolist(), strict=True)
+        targets = dict(zip(groups[~sends].tolist(), gpus[~sends].tolist(), strict=True))
+        sources = zip(groups[sends].tolist(), gpus[sends].tolist(), strict=True)
         return self.of_routes(
             (group, [(source, targets[group], EVERY, 1.0)]) for group, source in sources
         )
 
-    def of_collectives(self, own: Indices, gpus: Indices, kinds: Collection[str]) -> Loads:
+    def of_collectives(self, groups: Indices, gpus: Indices, kinds: Collection[str]) -> Loads:
         """The loads of groups that call collectives of some kinds."""
-        groups: dict[int, list[int]] = {}
-        for group, gpu in zip(own.tolist(), gpus.tolist(), strict=True):
-            groups.setdefault(group, []).append(gpu)
+        by_group: dict[int, list[int]] = {}
+        for group, gpu in zip(groups.tolist(), gpus.tolist(), strict=True):
+            by_group.setdefault(group, []).append(gpu)
         return self.of_routes(
-            (group, hops(members, self.topology, kinds)) for group, members in groups.items()
+            (group, hops(members, self.topology, kinds)) for group, members in by_group.items()
         )
 
     def of_routes(self, routes: Iterable[tuple[int, Iterable[Hop]]]) -> Loads:

@@ -61,8 +61,8 @@ class ClockDesk:
         if known.kind != kind_of(call) or known.bytes != call.bytes:
             raise ValueError(f"two transfers of one group are both called {name!r}")
         if isinstance(call, Collective) and call.beside:  # the slowest participant's kernels count
-            own = self._build(self.desk.first_group[key[0]], call, name, stage)
-            self.transfers[number] = max(known, own, key=lambda each: each.traffic.size)
+            built = self._build(self.desk.first_group[key[0]], call, name, stage)
+            self.transfers[number] = max(known, built, key=lambda each: each.traffic.size)
         return number
 
     def like(self, g: int) -> int:
@@ -72,11 +72,11 @@ class ClockDesk:
             ways = range(self.desk.groups.loads.nic.shape[1])
             loads = tuple(
                 (
-                    frozenset(own.busiest),
-                    frozenset((rates[link], port, nic) for link, port, nic in own.through),
-                    frozenset((port, nic, rates[link]) for port, nic, link in own.at_once),
+                    frozenset(of_way.busiest),
+                    frozenset((rates[link], port, nic) for link, port, nic in of_way.through),
+                    frozenset((port, nic, rates[link]) for port, nic, link in of_way.at_once),
                 )
-                for own in (self.desk.loads(g, way) for way in ways)
+                for of_way in (self.desk.loads(g, way) for way in ways)
             )
             key = self.desk.groups.shape[g], self.arity(g) > 1, loads
             self._like[g] = self._kinds.setdefault(key, len(self._kinds))

@@ -70,9 +70,9 @@ def _between(source: int, target: int) -> Scope:
 def scopes_of(program: Program) -> dict[Scope, set[str]]:
     """All scopes that a program uses, in order of first use, and their collectives' kinds."""
     scopes: dict[Scope, set[str]] = {}
-    for own in dict.fromkeys(program.stages):
-        stage = program.stages.index(own)
-        for call in own.calls:
+    for stage_program in dict.fromkeys(program.stages):
+        stage = program.stages.index(stage_program)
+        for call in stage_program.calls:
             kinds = scopes.setdefault(scope_of(call, stage), set())
             if isinstance(call, Collective):
                 kinds.add(call.kind)
@@ -218,9 +218,9 @@ class _Grouping:
         for axis, at in self.ranks.coordinates.items():
             if axis not in inside:
                 key = key * (int(at.max(initial=0)) + 1) + at
-        names, own = np.unique(key, return_inverse=True)
+        names, group = np.unique(key, return_inverse=True)
         parts = [
-            (np.full(len(ranks), number), place * len(names) + own[ranks], ranks)
+            (np.full(len(ranks), number), place * len(names) + group[ranks], ranks)
             for place, number in enumerate(numbers)
             for ranks in [self._taking_part(self.scopes[number])]
         ]
@@ -274,30 +274,30 @@ class _Grouping:
         return network.beyond(int(nodes), extent, whole) if network else 0.0
 
     def _loaded(self, members: _Members, first: int) -> Loads:
-        gpus, own = self.ranks.rank[members.rank], first + members.group
+        gpus, groups = self.ranks.rank[members.rank], first + members.group
         scope = self.scopes[int(members.scope[0])]
         if scope.path:
             pods = self.ranks.pods[members.rank]
             from sim.engine.host_loads import of_hosts
 
-            return of_hosts(self.links, own, gpus, scope.path, scope.loads, pods)
+            return of_hosts(self.links, groups, gpus, scope.path, scope.loads, pods)
         pairs = np.array([scope.pair or (NOBODY, NOBODY) for scope in self.scopes])
         messages = pairs[members.scope[0], 0] != NOBODY
         stage = self.stage[members.rank]
-        everybody = np.ones(len(own), dtype=bool)
+        everybody = np.ones(len(groups), dtype=bool)
         sends = stage == pairs[members.scope, 0] if messages else everybody
         receives = stage == pairs[members.scope, 1] if messages else everybody
         if self.cabled is not None:
             if messages:
-                return self.cabled.of_messages(own, gpus, sends)
+                return self.cabled.of_messages(groups, gpus, sends)
             kinds = self.kinds[self.scopes[int(members.scope[0])]]
-            return self.cabled.of_collectives(own, gpus, kinds)
+            return self.cabled.of_collectives(groups, gpus, kinds)
         inside = self.ranks.axis in self.scopes[int(members.scope[0])].axes
-        once = np.ones_like(own)
+        once = np.ones_like(groups)
         pods = self.ranks.pods[members.rank] if inside else once
         count = self.ranks.count[members.rank] if inside else once
         across = np.array([shape.nodes > 1 for shape in self.shapes[first:]])[members.group]
-        return self.links.of_members(own, gpus, across, Spread(count, pods), sends, receives)
+        return self.links.of_members(groups, gpus, across, Spread(count, pods), sends, receives)
 
     def finished(self) -> Communicators:
         """All groups; their links are numbered anew without links that no group loads."""

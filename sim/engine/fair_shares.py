@@ -170,10 +170,10 @@ class FairShares:
         """Find the lowest levels of a share's links."""
         level, narrowest, lowest, second = self._level, -1, inf, inf
         for link, _ in share.loads:
-            if (own := level[link]) < lowest:
-                narrowest, lowest, second = link, own, lowest
-            elif own < second:
-                second = own
+            if (link_level := level[link]) < lowest:
+                narrowest, lowest, second = link, link_level, lowest
+            elif link_level < second:
+                second = link_level
         share.narrowest, share.lowest, share.second = narrowest, lowest, second
 
     def _full_at(self, link: int) -> float:

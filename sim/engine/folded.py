@@ -47,7 +47,7 @@ class Traffic:
         """The bytes of `times` equal calls on each link."""
         sent = self.sent or [self.size * load for _, load in self.loads]
         pairs = zip(self.loads, sent, strict=True)
-        return tuple([(link, times * self.size * load, times * own) for (link, load), own in pairs])
+        return tuple([(link, times * self.size * load, times * net) for (link, load), net in pairs])
 
     @property
     def alone(self) -> float:

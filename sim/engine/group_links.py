@@ -156,7 +156,7 @@ class GroupLinks:
 
     def of_members(
         self,
-        own: Indices,
+        groups: Indices,
         gpus: Indices,
         across: Flags,
         spread: Spread,
@@ -167,7 +167,7 @@ class GroupLinks:
         in a node share the bytes that leave it over their NICs."""
         node = gpus // self.slots
         _, inverse, counts = np.unique(
-            own * (int(node.max(initial=0)) + 1) + node, return_inverse=True, return_counts=True
+            groups * (int(node.max(initial=0)) + 1) + node, return_inverse=True, return_counts=True
         )
         near = counts[inverse]
         inner, outer = near > 1, across & (self.nics > 0)
@@ -176,16 +176,16 @@ class GroupLinks:
         parts = []
         for way, taking_part in (("up", sends), ("down", receives)):
             some = inner & taking_part
-            parts.append(self.part(f"port-{way}", own[some], gpus[some], 1.0, 0.0))
+            parts.append(self.part(f"port-{way}", groups[some], gpus[some], 1.0, 0.0))
             some = outer & taking_part
-            parts.append(self.part(f"nic-{way}", own[some], nic[some], 0.0, share[some]))
+            parts.append(self.part(f"nic-{way}", groups[some], nic[some], 0.0, share[some]))
             if self.behind_port:
-                parts.append(self.part(f"port-{way}", own[some], gpus[some], 0.0, share[some]))
+                parts.append(self.part(f"port-{way}", groups[some], gpus[some], 0.0, share[some]))
             if self.behind_pcie:
                 links = self.pcie(gpus[some])
-                parts.append(self.part(f"pcie-{way}", own[some], links, 0.0, share[some]))
+                parts.append(self.part(f"pcie-{way}", groups[some], links, 0.0, share[some]))
             if self.topology.pods > 1:
-                parts.append(self._uplinks(f"pod-{way}", own, node, spread, taking_part))
+                parts.append(self._uplinks(f"pod-{way}", groups, node, spread, taking_part))
         return summed(parts)
 
     def common(self, kind: str) -> bool:
@@ -200,14 +200,14 @@ class GroupLinks:
         return np.array([node * self.slots + j for node, j in links], dtype=np.int64)
 
     def part(
-        self, kind: str, own: Indices, place: Indices, port: float | Floats, nic: float | Floats
+        self, kind: str, groups: Indices, place: Indices, port: float | Floats, nic: float | Floats
     ) -> Loads:
         link = KINDS.index(kind) * ROOM + place
-        size = np.ones(len(own))
-        return Loads(own, link, size * port, np.outer(size * nic, np.ones(len(self.ways))))
+        size = np.ones(len(groups))
+        return Loads(groups, link, size * port, np.outer(size * nic, np.ones(len(self.ways))))
 
     def _uplinks(
-        self, kind: str, own: Indices, node: Indices, spread: Spread, taking_part: Flags
+        self, kind: str, group: Indices, node: Indices, spread: Spread, taking_part: Flags
     ) -> Loads:
         """The loads of groups on the uplinks of pods. In a ring, the bytes of a node cross a pod's
         uplinks once in each direction. If all N nodes of a group send to each other,
@@ -215,14 +215,14 @@ class GroupLinks:
         nodes, position = np.unique(node, return_inverse=True)
         pod = np.array([self.topology.pod_of(n) for n in nodes.tolist()])[position]
         room = int(pod.max(initial=0)) + 1
-        pairs, first = np.unique(own * room + pod, return_index=True)
+        pairs, first = np.unique(group * room + pod, return_index=True)
         spans = np.bincount(pairs // room, weights=spread.pods[first])
-        some = np.unique((own * room + pod)[taking_part])
+        some = np.unique((group * room + pod)[taking_part])
         groups, places = some // room, some % room
-        _, one = np.unique(own * len(nodes) + position, return_index=True)  # of each node
-        count = spread.ranks[one].astype(np.float64)
-        whole = np.bincount(own[one], weights=count)[groups]
-        here = np.bincount((own * room + pod)[one], weights=count / spread.pods[one])[some]
+        _, once = np.unique(group * len(nodes) + position, return_index=True)  # of each node
+        count = spread.ranks[once].astype(np.float64)
+        whole = np.bincount(group[once], weights=count)[groups]
+        here = np.bincount((group * room + pod)[once], weights=count / spread.pods[once])[some]
         crosses = spans[groups] > 1
         out = (here * (whole - here) / np.maximum(whole - 1.0, 1.0))[crosses]
         part = self.part(kind, groups[crosses], places[crosses], 0.0, 1.0)

@@ -10,7 +10,7 @@ from sim.program.operations import HostLink
 
 def of_hosts(
     links: GroupLinks,
-    own: Indices,
+    groups: Indices,
     gpus: Indices,
     path: Sequence[HostLink],
     loads: Sequence[float],
@@ -18,13 +18,13 @@ def of_hosts(
 ) -> Loads:
     """The loads of copies to hosts. Each byte of a copy puts `loads` bytes on the links of
     `path`. If a device reaches its host through a port of its node's fabric, its copies load the
-    port, too. Each rank of `own` stands for equal ranks in a number of `pods`."""
+    port, too. Each rank of `groups` stands for equal ranks in a number of `pods`."""
     parts = []
     for kind, load in zip(path, loads, strict=True):
         size = load / pods if kind.startswith("pod") else load
-        parts.append(links.part(kind, own, places(links, kind, gpus), size, 0.0))
+        parts.append(links.part(kind, groups, places(links, kind, gpus), size, 0.0))
         if kind.startswith("pcie") and links.behind_port:
-            parts.append(links.part(f"port-{kind[5:]}", own, gpus, load, 0.0))
+            parts.append(links.part(f"port-{kind[5:]}", groups, gpus, load, 0.0))
     return summed(parts)
 
 

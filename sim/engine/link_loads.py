@@ -48,8 +48,8 @@ def _carried(record: Record) -> Mapping[LinkClass, tuple[float, float]]:
     program = record.program()
     _, traffic = amounts(record.tracks, program)
     return {
-        program.links[own]: (sum(busy for _, _, busy, _ in all_), sum(sent for *_, sent in all_))
-        for own, all_ in traffic.items()
+        program.links[link]: (sum(busy for _, _, busy, _ in all_), sum(sent for *_, sent in all_))
+        for link, all_ in traffic.items()
     }
 
 
@@ -68,17 +68,17 @@ def narrowest(record: Record, cause: Cause, *, waits: bool) -> Narrowest | None:
     which this traffic takes longest. If the step `waits` for the traffic, it is the link on which
     all traffic together takes longest."""
     program = record.program()
-    own: dict[int, float] = {}
+    sizes: dict[int, float] = {}
     for transfer in program.transfers:
         for link, load in transfer.traffic.loads if transfer.cause == cause else ():
-            own[link] = own.get(link, 0.0) + transfer.traffic.size * load
-    if not own:
+            sizes[link] = sizes.get(link, 0.0) + transfer.traffic.size * load
+    if not sizes:
         return None
     links, (_, traffic) = program.links, amounts(record.tracks, program)
     busy = {
-        link: sum(size for _, _, size, _ in traffic[link]) / links[link].capacity for link in own
+        link: sum(size for _, _, size, _ in traffic[link]) / links[link].capacity for link in sizes
     }
-    alone = {link: size / links[link].capacity for link, size in own.items()}
-    link = max(own, key=(busy if waits else alone).__getitem__)
+    alone = {link: size / links[link].capacity for link, size in sizes.items()}
+    link = max(sizes, key=(busy if waits else alone).__getitem__)
     kind = links[link].name.partition(" ")[0].partition("-")[0]
     return Narrowest(kind=kind, seconds=alone[link], busy=busy[link])

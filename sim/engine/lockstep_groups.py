@@ -75,7 +75,7 @@ class Tables:
         table = self._of(work)
         if not work.beside:
             return table
-        return _then(table, self._computed([own.lost(work).duration for own in self.costs]))
+        return _then(table, self._computed([costs.lost(work).duration for costs in self.costs]))
 
     def _of(self, item: Work | Segment | Collective) -> Floats:
         known = self._known.get(id(item))
@@ -91,7 +91,7 @@ class Tables:
             return table
         if isinstance(item, Collective):
             return self._met([item], self._nothing)
-        table = self._computed([own.disturbed(item).duration for own in self.costs])
+        table = self._computed([costs.disturbed(item).duration for costs in self.costs])
         if not item.beside:
             return table
         # No role begins before its host is free.

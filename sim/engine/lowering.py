@@ -187,8 +187,8 @@ class Lowering:
         """Facts that all steps of a computation share. Only the first role of a team counts the
         bytes on links."""
         inner = self._look(work)
-        own = not inner.roles or self.desk.role == inner.roles[0]
-        carried = self.carried(work) if own else ()
+        counts = not inner.roles or self.desk.role == inner.roles[0]
+        carried = self.carried(work) if counts else ()
         whole = work, inner, self.costs(work).of(work), self.known.content(work)[0], carried
         self._wholes[id(work)] = whole
         return whole

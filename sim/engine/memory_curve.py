@@ -82,8 +82,8 @@ def _by_name(
     from sim.program.unrolled import operations
 
     by_name = {span.name: span for span in record.timeline.spans if span.role == role.index}
-    own = [op for op, _ in operations(program, role.stage) if op.memory is not NOTHING]
-    last = [by_name[op.name] for op in own]
-    first = [by_name.get(f"{op.name}.0", end) for op, end in zip(own, last, strict=True)]
+    ops = [op for op, _ in operations(program, role.stage) if op.memory is not NOTHING]
+    last = [by_name[op.name] for op in ops]
+    first = [by_name.get(f"{op.name}.0", end) for op, end in zip(ops, last, strict=True)]
     starts, ends = np.array([s.start for s in first]), np.array([s.end for s in last])
-    return [op.memory for op in own], starts, ends
+    return [op.memory for op in ops], starts, ends

@@ -100,8 +100,8 @@ def message_graph(
         capacity=np.array([topology.capacity(link) for link in numbers]),
         links=list(numbers),
         runs=[
-            Run(own, np.float64(size / schedule.chunks) * one.chunks, times)
-            for own, (one, times) in zip(np.split(hop, ends_of_runs), found, strict=True)
+            Run(hops, np.float64(size / schedule.chunks) * round_.chunks, times)
+            for hops, (round_, times) in zip(np.split(hop, ends_of_runs), found, strict=True)
         ],
         role=np.arange(ranks),
     )
@@ -115,9 +115,9 @@ def folded(graph: MessageGraph) -> MessageGraph:
     """
     ranks, hops = len(graph.ready), len(graph.src)
     on = graph.route >= 0
-    rows, own = np.nonzero(on)[0] + ranks, graph.route[on] + ranks + hops
+    rows, links = np.nonzero(on)[0] + ranks, graph.route[on] + ranks + hops
     hop = np.arange(hops) + ranks
-    sides = [(hop, graph.src, 1), (hop, graph.dst, 2), (rows, own, 3)]
+    sides = [(hop, graph.src, 1), (hop, graph.dst, 2), (rows, links, 3)]
     source = np.concatenate([part for a, b, _ in sides for part in (a, b)])
     target = np.concatenate([part for a, b, _ in sides for part in (b, a)])
     label = np.concatenate([np.full(len(a), way * k) for a, _, k in sides for way in (1, -1)])
@@ -162,5 +162,5 @@ def _colours(graph: MessageGraph) -> list[tuple[object, ...]]:
     return [
         *(("rank", seconds) for seconds in graph.ready.tolist()),
         *(("hop", *hop) for hop in hops),
-        *(("link", *own) for own in links),
+        *(("link", *link) for link in links),
     ]

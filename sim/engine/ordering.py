@@ -92,9 +92,9 @@ def _usual(
     values: Mapping[tuple[int, PassVariant], float], stage: int, chunk: int, kind: Kind
 ) -> float:
     """The value of a pass of this kind: neither the first nor the last, if there is such a pass."""
-    own = {
+    by_ends = {
         (variant.first + variant.last): value
         for (at, variant), value in values.items()
         if (at, variant.chunk, variant.kind) == (stage, chunk, kind)
     }
-    return own[min(own)]
+    return by_ends[min(by_ends)]

@@ -68,8 +68,8 @@ class Record:
             tracks=tuple(of_columns(track, column) for track in runs.tracks),
             parts=[
                 {
-                    cause: float(np.broadcast_to(own, runs.end.shape)[column])
-                    for cause, own in part.items()
+                    cause: float(np.broadcast_to(seconds, runs.end.shape)[column])
+                    for cause, seconds in part.items()
                 }
                 for part in runs.parts
             ],

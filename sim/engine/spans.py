@@ -55,8 +55,8 @@ class Spans:
         """The columns of all tracks in turn: computations of a track, then its transfers."""
         causes: dict[Cause, int] = {}
         of_parts, of_kinds = (
-            np.array([causes.setdefault(cause, len(causes)) for cause in own], dtype=np.intp)
-            for own in (
+            np.array([causes.setdefault(cause, len(causes)) for cause in used], dtype=np.intp)
+            for used in (
                 [next(iter(parts), COMPUTE) for parts in self.parts],
                 [cause for cause, _ in self.kinds],
             )

@@ -75,7 +75,7 @@ class Runs:
             self,
             tracks=tuple(of_columns(track, columns) for track in self.tracks),
             parts=[
-                {cause: own if np.ndim(own) == 0 else own[columns] for cause, own in part.items()}  # type: ignore[index]
+                {cause: row if np.ndim(row) == 0 else row[columns] for cause, row in part.items()}  # type: ignore[index]
                 for part in self.parts
             ],
             end=self.end[columns],

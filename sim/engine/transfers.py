@@ -177,7 +177,7 @@ class TransferDesk:
             through = [(link, *self._on_link[link, number]) for link in sorted(set(links))]
             self._group_loads[key] = _GroupLoads(
                 busiest=_distinct(loads.port[rows].tolist(), loads.nic[rows, way].tolist()),
-                through=tuple((link, own, float(ways[way])) for link, own, ways in through),
+                through=tuple((link, inner, float(ways[way])) for link, inner, ways in through),
                 at_once=_distinct(port[rows].tolist(), nic[rows, way].tolist(), links),
             )
         return self._group_loads[key]

@@ -107,7 +107,7 @@ def _page(name: str, job: dict[str, Any], seq: int | None) -> tuple[str, bool, t
     scenario = described({**document, "plan": {"global_batch": job["global_batch"]}})
     result = run(scenario)
     if not result.fits and result.remedies:
-        remedy = [f"plan.{own.replace(' = ', '=')}" for own in result.remedies[0].split(" and ")]
+        remedy = [f"plan.{fix.replace(' = ', '=')}" for fix in result.remedies[0].split(" and ")]
         scenario = described({**document, "plan": {"global_batch": job["global_batch"]}}, remedy)
     plan = scenario.layout
     keys = ("microbatch", "tp", "pp", "zero", "recompute")

@@ -311,5 +311,5 @@ class Execution:
         """How images lie in memory."""
         return "nhwc" if self.precision in self.fusion.channels_last else "nchw"
 
-    def fused(self, what: str) -> bool:
-        return self.fusion.compiled or bool(getattr(self.fusion, what))
+    def fused(self, name: str) -> bool:
+        return self.fusion.compiled or bool(getattr(self.fusion, name))

@@ -172,16 +172,16 @@ class Linear:
         return tuple(kernels)
 
     def _cast(
-        self, what: str, elements: float, copies: int, *, amax: bool = True
+        self, operand: str, elements: float, copies: int, *, amax: bool = True
     ) -> tuple[Kernel, ...]:
-        if what in self.ready:
+        if operand in self.ready:
             return ()
         from sim.model.casts import cast, ordered
 
-        parts, name = 1 if self.run.fusion.grouped else self.groups, f"{self.name} {what}"
-        if what in self.written:
+        parts, name = 1 if self.run.fusion.grouped else self.groups, f"{self.name} {operand}"
+        if operand in self.written:
             return ordered(self.run, name, elements, copies)
-        low, amax = what in self.low, amax and what not in self.found
+        low, amax = operand in self.low, amax and operand not in self.found
         return cast(self.run, name, elements, copies, amax=amax, parts=parts, low=low)
 
     def cast_input(self, rows: int) -> tuple[Kernel, ...]:

@@ -41,7 +41,7 @@ def recomputed(operators: Sequence[Operator], rule: Rule, *, compiled: bool = Fa
     needed = _needed(operators, repeats, tensors, functions=rule.functions)
     if compiled:
         repeats = [each if need else each.cut() for each, need in zip(repeats, needed, strict=True)]
-    kept = sum(op.made * (1 - own.share) for op, own in zip(operators, repeats, strict=True))
+    kept = sum(op.made * (1 - repeat.share) for op, repeat in zip(operators, repeats, strict=True))
     dropped: defaultdict[str, float] = defaultdict(float)
     for operator, repeat in zip(operators, repeats, strict=True):
         dropped[repeat.name or ""] += operator.made * repeat.share
@@ -158,7 +158,7 @@ def _casting_again(
     cast = list(operators)
     for makers, readers in tensors:
         made = [repeats[maker] if maker >= 0 else _STAYS for maker in makers]
-        if all(own.share == 1.0 and own.name not in _WITH_OUTPUT for own in made):
+        if all(repeat.share == 1.0 and repeat.name not in _WITH_OUTPUT for repeat in made):
             for reader in readers:
                 if cast[reader].casts and not repeats[reader].share:
                     cast[reader] = replace(cast[reader], made=0.0)
@@ -199,7 +199,7 @@ def _kept_between(
         return max(
             (size for r, size in wanted.items() if repeats[r].name not in names), default=0.0
         )
-    return max(1.0 - own.share for own in made) * max(wanted.values())
+    return max(1.0 - repeat.share for repeat in made) * max(wanted.values())
 
 
 def _alive(repeats: Sequence[_Repeat], dropped: Mapping[str, float]) -> tuple[float, ...]:

@@ -90,9 +90,9 @@ class StateSpace:
         return self.heads * self.head * self.state + max(self.taps - 1, 0) * mixed
 
 
-def operators(run: Execution, own: StateSpace) -> tuple[Operator, ...]:
+def operators(run: Execution, ssm: StateSpace) -> tuple[Operator, ...]:
     """Return the operators of a mixer. Raises `InputError` if the plan cannot divide its heads."""
-    mixer = _Mixer(run, own)
+    mixer = _Mixer(run, ssm)
     return (
         mixer.project_in(), mixer.convolve(), *mixer.steps(), mixer.scan(), mixer.gate(),
         mixer.project_out(),
@@ -102,23 +102,23 @@ def operators(run: Execution, own: StateSpace) -> tuple[Operator, ...]:
 class _Mixer:
     """The operators of a mixer on a rank that holds its share of the heads."""
 
-    def __init__(self, run: Execution, own: StateSpace) -> None:
-        self.run, self.own = run, own
-        if own.heads % run.tp or (own.rule != "mamba" and own.groups % run.tp):
-            what = f"heads = {own.heads} of a state in {own.groups} groups"
-            raise InputError("plan", f"tp = {run.tp} does not divide {what}", "lower tp")
-        self.heads, self.groups = own.heads // run.tp, max(own.groups // run.tp, 1)
-        self.inner, self.cp = self.heads * own.head, run.sharding.cp
-        shared = 0 if own.rule == "mamba" else 2 * self.groups * own.state
+    def __init__(self, run: Execution, ssm: StateSpace) -> None:
+        self.run, self.own = run, ssm
+        if ssm.heads % run.tp or (ssm.rule != "mamba" and ssm.groups % run.tp):
+            heads = f"heads = {ssm.heads} of a state in {ssm.groups} groups"
+            raise InputError("plan", f"tp = {run.tp} does not divide {heads}", "lower tp")
+        self.heads, self.groups = ssm.heads // run.tp, max(ssm.groups // run.tp, 1)
+        self.inner, self.cp = self.heads * ssm.head, run.sharding.cp
+        shared = 0 if ssm.rule == "mamba" else 2 * self.groups * ssm.state
         self.mixed = self.inner + shared  # channels of the convolution
         # Under cp a rank has the whole sequence of fewer heads and groups. `channels` is the width
         # of the same data if it were spread over the rank's own share of the tokens.
         self.own_heads, self.own_groups = self.heads // self.cp, max(self.groups // self.cp, 1)
         self.channels = self.inner + shared * self.own_groups * self.cp // self.groups
-        if self.cp > 1 and (own.rule not in _EXCHANGED or self.heads % self.cp):
-            fault = f"cp = {self.cp} does not divide the {self.heads} heads of {own.rule} on a rank"
-            if own.rule not in _EXCHANGED:
-                fault = f"cp = {self.cp}: how ranks divide the states of {own.rule} is not known"
+        if self.cp > 1 and (ssm.rule not in _EXCHANGED or self.heads % self.cp):
+            fault = f"cp = {self.cp} does not divide the {self.heads} heads of {ssm.rule} on a rank"
+            if ssm.rule not in _EXCHANGED:
+                fault = f"cp = {self.cp}: how ranks divide the states of {ssm.rule} is not known"
             raise InputError("plan", fault, "lower cp")
         if max(self.groups, self.cp) % min(self.groups, self.cp):
             fault = f"cp = {self.cp} and {self.groups} groups of a state: neither divides the other"
@@ -150,10 +150,10 @@ class _Mixer:
         Without taps it is SiLU alone. Under cp the gate and the heads' numbers are exchanged, too.
         """
         size = self._bytes(self.channels)
-        own = self.own
-        name = "convolution" if own.taps else "mixer silu"
-        sent = self.channels + self.inner + _MADE[own.rule] * self.heads
-        back = self._convolved(f"{name} grad", (3 + (own.taps > 0)) * size)
+        ssm = self.own
+        name = "convolution" if ssm.taps else "mixer silu"
+        sent = self.channels + self.inner + _MADE[ssm.rule] * self.heads
+        back = self._convolved(f"{name} grad", (3 + (ssm.taps > 0)) * size)
         return Operator(
             name=name,
             forward=(*self._exchange("mixer inputs", sent), self._convolved(name, 2 * size)),
@@ -161,28 +161,28 @@ class _Mixer:
             inputs=size,
             saved=size,
             transient=2 * size,
-            parameters=float(self.mixed * (own.taps + (own.taps > 0) * own.convolution_bias)),
+            parameters=float(self.mixed * (ssm.taps + (ssm.taps > 0) * ssm.convolution_bias)),
         )
 
     def steps(self) -> Iterator[Operator]:
         """Yield the operators that make Mamba's step size, B and C of each token from the channels:
         a product to few columns, norms if any, and a product from the step size's columns to all
         channels. Raises `InputError` under tensor parallelism."""
-        own, run = self.own, self.run
-        if own.rule != "mamba":
+        ssm, run = self.own, self.run
+        if ssm.rule != "mamba":
             return
         if run.tp > 1:
             raise InputError("plan", f"tp = {run.tp}: how ranks divide Mamba's steps is not known",
                              "set tp = 1")  # fmt: skip
-        few = own.rank + 2 * own.state
+        few = ssm.rank + 2 * ssm.state
         yield column_linear(run, "mixer steps", (few,), inputs=self.inner)
-        if own.norms:
+        if ssm.norms:
             size = self._bytes(few)
             norms = MemoryBound(name="steps norm", bytes=2 * size, launches=3)
             back = MemoryBound(name="steps norm grad", bytes=5 * size, launches=6)
             yield Operator(name="steps norm", forward=(norms,), input_gradient=(back,),
                            inputs=size, saved=size, parameters=float(few))  # fmt: skip
-        yield column_linear(run, "mixer step out", (self.inner,), inputs=own.rank, bias=True)
+        yield column_linear(run, "mixer step out", (self.inner,), inputs=ssm.rank, bias=True)
 
     def scan(self) -> Operator:
         """Return the operator that computes all tokens' states and outputs. It keeps only its
@@ -196,7 +196,7 @@ class _Mixer:
                 if isinstance(one, MemoryBound)
             )
         else:
-            back = (*self._again(forward), *(one for own in forward for one in _gradients(own)))
+            back = (*self._again(forward), *(grad for item in forward for grad in _gradients(item)))
         each = _TRAINED[self.own.rule]
         channels = self.inner * (self.own.state + 1) if self.own.rule == "mamba" else 0
         return Operator(
@@ -219,15 +219,15 @@ class _Mixer:
         return MemoryBound(name=name, bytes=moved, rate=_CONVOLUTION if self.own.taps else 1.0)
 
     def _forward(self) -> tuple[Item, ...]:
-        run, own = self.run, self.own
-        if own.rule == "mamba":
-            moved = self._bytes(4 * self.inner + 2 * own.state)  # x, step, gate, y; B and C
-            flops = float(_SCAN_FLOPS * run.rows * self.inner * own.state)
+        run, ssm = self.run, self.own
+        if ssm.rule == "mamba":
+            moved = self._bytes(4 * self.inner + 2 * ssm.state)  # x, step, gate, y; B and C
+            flops = float(_SCAN_FLOPS * run.rows * self.inner * ssm.state)
             return (MemoryBound(name="scan", bytes=moved, flops=flops),)
-        long = min(own.chunk, run.seq * self.cp)
+        long = min(ssm.chunk, run.seq * self.cp)
         chunks = run.microbatch * -(-run.seq * self.cp // long)
-        carried = 2.0 * _FP32 * chunks * self.own_heads * own.head * own.state
-        sizes = self._delta(long) if own.rule == "delta" else self._mamba2(long)
+        carried = 2.0 * _FP32 * chunks * self.own_heads * ssm.head * ssm.state
+        sizes = self._delta(long) if ssm.rule == "delta" else self._mamba2(long)
         products = (
             Gemm(name=name, m=long, n=n, k=k, batch=chunks * often, precision=run.precision)
             for name, n, k, often in sizes
@@ -266,13 +266,13 @@ class _Mixer:
         """Return the output times SiLU of the gate, with a norm if `gated_norm`. The kernel reads
         two tensors and writes one; backward it reads three and writes two. Mamba's scan applies the
         gate itself."""
-        size, own = self._bytes(self.inner), self.own
-        if own.rule == "mamba":
+        size, ssm = self._bytes(self.inner), self.own
+        if ssm.rule == "mamba":
             return Operator(name="gate", saved=size, inputs=size)
-        gains = (own.head if own.rule == "delta" else self.inner) * own.gated_norm
-        sent = self.inner * (1 + own.gated_norm)  # A norm needs all heads, so the gate goes, too.
-        name = "gated norm" if own.gated_norm else "gate"
-        back = MemoryBound(name=f"{name} grad", bytes=5 * size, launches=1 + own.gated_norm)
+        gains = (ssm.head if ssm.rule == "delta" else self.inner) * ssm.gated_norm
+        sent = self.inner * (1 + ssm.gated_norm)  # A norm needs all heads, so the gate goes, too.
+        name = "gated norm" if ssm.gated_norm else "gate"
+        back = MemoryBound(name=f"{name} grad", bytes=5 * size, launches=1 + ssm.gated_norm)
         return Operator(
             name=name,
             forward=(

@@ -56,13 +56,13 @@ def _clamp(run: Execution, elements: float) -> Operator:
     if not run.shape.glu_limit or run.fused("clamp"):
         return Operator()
     width = run.width
-    one, two = (width + 1) + (1 + 2 * width), 2 * (width + 1) + 3 + (1 + 2 * width)
+    gate, half = (width + 1) + (1 + 2 * width), 2 * (width + 1) + 3 + (1 + 2 * width)
     joined = 4.0 * elements * width
     clamps = MemoryBound(
         name="clamp", bytes=4.0 * elements * width, strided=2.0 * elements, launches=2
     )
     choices = MemoryBound(
-        name="clamp grad", bytes=elements * (one + two), strided=5.0 * elements, launches=6
+        name="clamp grad", bytes=elements * (gate + half), strided=5.0 * elements, launches=6
     )
     wait = (READ,) if run.fusion.host_counts else ()
     return Operator(

@@ -53,6 +53,6 @@ def check_deferred(job: Job, where: str) -> None:
         ),
         (plan.lora is not None, "with adapters, as the head is then frozen", "leave lora out"),
     )
-    for fault, what, remedy in faults:
+    for fault, reason, remedy in faults:
         if fault:
-            raise InputError(where, f"{option} {what}", f"{remedy} or leave it out")
+            raise InputError(where, f"{option} {reason}", f"{remedy} or leave it out")

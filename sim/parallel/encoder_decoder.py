@@ -14,14 +14,14 @@ _BEHIND = (DECODER, DECODER_STAGE, DECODER_INPUT)
 Kinds = tuple[str, ...]
 
 
-def begun(model: Model, own: Kinds) -> Kinds:
+def begun(model: Model, piece: Kinds) -> Kinds:
     """Return a piece of the row with the block that its first layer needs in front, if any."""
-    if own[0] in ("embedding", DECODER_INPUT, "head"):
-        return own
-    if own[0] == DECODER:
-        return (DECODER_STAGE, *own)
+    if piece[0] in ("embedding", DECODER_INPUT, "head"):
+        return piece
+    if piece[0] == DECODER:
+        return (DECODER_STAGE, *piece)
     relative = getattr(model, "positions", "") == "relative"
-    return (ENCODER_STAGE, *own) if relative else own
+    return (ENCODER_STAGE, *piece) if relative else piece
 
 
 def handed_tokens(model: Model, kinds: Kinds, *, behind: bool) -> int:

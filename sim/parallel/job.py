@@ -262,8 +262,8 @@ class Job(EffectivePlan):
         """The stages that hold the learned positions of an encoder, which its decoder shares."""
         if not self.model.decoder_seq or self.execution.shape.positions != "learned":
             return ()
-        own = ("embedding", DECODER_INPUT)
-        return self._holders(lambda kind, words: kind in own and words != _AGAIN)
+        kinds = ("embedding", DECODER_INPUT)
+        return self._holders(lambda kind, words: kind in kinds and words != _AGAIN)
 
     def _holders(self, holds: Callable[[str, Words], bool]) -> tuple[int, ...]:
         """Return the stages with a block for which `holds` is true; empty if all of these stages
@@ -306,14 +306,14 @@ class Job(EffectivePlan):
 
     def parameters(self, chunks: Iterable[Chunk]) -> Mapping[ParameterGroup, float]:
         """Parameters that one rank holds of some chunks, by group."""
-        own = tuple(chunks)
-        key = "parameters", self.workload, own
+        held = tuple(chunks)
+        key = "parameters", self.workload, held
         return self.known.memo(
             key,
             lambda: added(
                 *(
                     {group: count * each for group, each in part.parameters.items()}
-                    for part, count in self._blocks_of(own)
+                    for part, count in self._blocks_of(held)
                 )
             ),
         )
@@ -325,8 +325,8 @@ class Job(EffectivePlan):
 
     def _matrices(self, chunks: tuple[Chunk, ...]) -> Mapping[ParameterGroup, tuple[Matrix, ...]]:
         found: dict[ParameterGroup, tuple[Matrix, ...]] = {}
-        for own, often in self._blocks_of(chunks):
-            for group, matrix in own.matrices.items():
+        for part, often in self._blocks_of(chunks):
+            for group, matrix in part.matrices.items():
                 repeated = (weight._replace(number=weight.number * often) for weight in matrix)
                 found[group] = (*found.get(group, ()), *repeated)
         return found

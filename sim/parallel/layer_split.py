@@ -146,10 +146,10 @@ def by_cost(
         from sim.parallel.partition import partition
 
         return _split(partition(tuple(costs), pieces, first=embedding, last=head), layers)
-    own = [0.0] * pieces
-    own[0] += embedding
-    own[-1] += head
-    queue = [(cost, -piece) for piece, cost in enumerate(own)]
+    fixed = [0.0] * pieces
+    fixed[0] += embedding
+    fixed[-1] += head
+    queue = [(cost, -piece) for piece, cost in enumerate(fixed)]
     heapify(queue)
     counts = [0] * pieces
     for _ in range(layers):

@@ -51,8 +51,8 @@ def _cheapest(
 ) -> tuple[float, list[int]]:
     """Return the least combined cost of all pieces, and the end of each piece."""
     best, begins = taken[0][0], list[NDArray[np.intp]]()
-    for own in taken[1:]:
-        ways = combine(best[:, None], own)
+    for costs in taken[1:]:
+        ways = combine(best[:, None], costs)
         begins.append(ways.argmin(axis=0))
         best = ways.min(axis=0)
     ends = [len(best) - 1]

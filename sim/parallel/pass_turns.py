@@ -37,11 +37,11 @@ def merged(forward: Iterable[Item], backward: Iterable[Item]) -> tuple[Items, It
         for lane, parts in enumerate(lanes):
             if turn >= len(parts):
                 continue
-            own, call = parts[turn]
+            items, call = parts[turn]
             if (alone := sent[lane]) is not None:
                 done.append(alone)
             other, sent[1 - lane], sent[lane] = sent[1 - lane], None, call
-            done += own if other is None else _beside(own, other)
+            done += items if other is None else _beside(items, other)
             if lane == 0:
                 end = len(done)
     return tuple(done[:end]), tuple(done[end:])

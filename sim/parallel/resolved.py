@@ -45,8 +45,8 @@ def _check_axes(plan: Plan, where: str) -> None:
             fault = f"{axis!r} is a key of [plan] itself"
             raise InputError(f"{where}, axes", fault, f"set plan.{axis}")
         if axis not in known:
-            own = [axis for axis in known if axis not in PLAN_AXES]
-            raise InputError.unknown(f"{where}, axes", f"no axis named {axis!r}", axis, own)
+            user_axes = [axis for axis in known if axis not in PLAN_AXES]
+            raise InputError.unknown(f"{where}, axes", f"no axis named {axis!r}", axis, user_axes)
         if axis not in dividing("batch", "sequence"):
             fault = f"{axis!r} divides {axes()[axis].divides}, which no operator of a block knows"
             raise InputError(f"{where}, axes", fault, "let it divide the batch or the sequence")

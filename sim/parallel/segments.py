@@ -79,8 +79,8 @@ def segments(
             row = _Row(name, cause)
             continue
         if isinstance(item, Collective | Overlap):
-            own = item.collective if isinstance(item, Overlap) else item
-            row.add(0.0, call(own), 1)
+            collective = item.collective if isinstance(item, Overlap) else item
+            row.add(0.0, call(collective), 1)
             done += row.segment()
             row = _Row(name, cause)
         if isinstance(item, Collective):

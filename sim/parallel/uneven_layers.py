@@ -76,11 +76,11 @@ def _costs_in_layers(model: Model, balance: str) -> tuple[float, float, tuple[fl
     """Return the costs of the blocks after the layers, of the embedding, and of each layer, in
     FLOPs of the mean layer. A "quota" counts weights instead, as nanotron does."""
     if balance == "quota":
-        own = {kind: counts.weights(model, kind) for kind in dict.fromkeys(model.row)}
+        by_kind = {kind: counts.weights(model, kind) for kind in dict.fromkeys(model.row)}
     else:
-        own = counts.block_flops(counts.whole(model, 1))
-    costs = [own[kind] for kind in model.kinds]
+        by_kind = counts.block_flops(counts.whole(model, 1))
+    costs = [by_kind[kind] for kind in model.kinds]
     layer = sum(costs) / model.layers
     last = [place for place, kind in enumerate(model.row) if is_layer(kind)][model.layers - 1]
-    behind = sum(own[kind] for kind in model.row[last + 1 :])
-    return behind / layer, own["embedding"] / layer, tuple(cost / layer for cost in costs)
+    behind = sum(by_kind[kind] for kind in model.row[last + 1 :])
+    return behind / layer, by_kind["embedding"] / layer, tuple(cost / layer for cost in costs)

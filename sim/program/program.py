@@ -137,20 +137,20 @@ class Exchange:
     sync: bool = False
     among: int = 2
 
-    def between(self, one: int, other: int) -> float:
+    def between(self, piece: int, other: int) -> float:
         """Return the bytes of a message between two neighbouring pieces, in either direction."""
-        return self.bytes[min(one, other)] if isinstance(self.bytes, tuple) else self.bytes
+        return self.bytes[min(piece, other)] if isinstance(self.bytes, tuple) else self.bytes
 
 
-def message_stream(what: str, way: str, stage: int, peer: int, stages: int) -> str:
-    """The stream on which a stage sends or receives (`what`) forward or backward messages (`way`: F
+def message_stream(verb: str, way: str, stage: int, peer: int, stages: int) -> str:
+    """The stream on which a stage sends or receives (`verb`) forward or backward messages (`way`: F
     or B). Messages between two stages stay in order and do not block messages to other stages.
 
     >>> message_stream("send", "F", 0, 1, 4), message_stream("send", "F", 2, 1, 4)
     ('send F', 'send F 1')
     """
-    usual = stage + (1 if (what == "send") == (way == "F") else -1)
-    return f"{what} {way}" + ("" if peer == usual % stages else f" {peer}")
+    usual = stage + (1 if (verb == "send") == (way == "F") else -1)
+    return f"{verb} {way}" + ("" if peer == usual % stages else f" {peer}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -272,8 +272,8 @@ def _actions(
     ]
     for number, (start, length) in enumerate(zip(starts.tolist(), lengths.tolist(), strict=True)):
         here, (low, high) = slice(start, start + length), bounds[number : number + 2]
-        own = tuple(variants[low:high])
-        yield Actions(kinds[here], microbatches[here], chunks[here], own, rows[here] - low)
+        used = tuple(variants[low:high])
+        yield Actions(kinds[here], microbatches[here], chunks[here], used, rows[here] - low)
 
 
 def _ends(keys: Indices) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

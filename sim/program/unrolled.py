@@ -131,8 +131,8 @@ class _Writer:
                 stream=self._stream("send", action, call.to),
             )
 
-    def _stream(self, what: str, action: Action, peer: int) -> str:
-        return message_stream(what, _direction(action), self.stage, peer, self.schedule.stages)
+    def _stream(self, verb: str, action: Action, peer: int) -> str:
+        return message_stream(verb, _direction(action), self.stage, peer, self.schedule.stages)
 
     def _receives(self, action: Action) -> tuple[Receive, ...]:
         source = self.schedule.source(self.stage, action)

@@ -147,7 +147,7 @@ class Answer:
     def written(cls) -> dict[str, str]:
         """The keys of `to_dict` except "schema", with the attribute that gives each value."""
         names = {f.name: f.name for f in fields(cls) if f.name not in cls.unwritten}  # type: ignore[arg-type]
-        return names | {own.split("=")[0]: own.split("=")[-1] for own in cls.derived}
+        return names | {entry.split("=")[0]: entry.split("=")[-1] for entry in cls.derived}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the answer, its `inputs`, and the number of its schema."""

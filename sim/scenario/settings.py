@@ -117,7 +117,7 @@ def in_table(key: str, among: Collection[str] = _TABLES) -> str:
     ("did you mean 'topology.price.hour'?", "did you mean 'plan.tp'?", '')
     """
     head = head_of(key)
-    has = [name for name, own in _TABLES.items() if head in annotations_of(own.table)]
+    has = [name for name, entry in _TABLES.items() if head in annotations_of(entry.table)]
     near = " or ".join(f"'{name}.{key}'" for name in has if name in among)
     return f"did you mean {near}?" if near else ""
 

@@ -133,14 +133,14 @@ class Evidence:
     def errors(self, campaign: Campaign) -> ErrorLaw:
         """Return the law of errors that validated runs imply for a job of this campaign."""
         location, unsure = self._effects.expected(campaign.groups)
-        own = self._seen.get(campaign)
-        noise = self._within(own.scale, own.rows) if own else self._usual**2
+        seen = self._seen.get(campaign)
+        noise = self._within(seen.scale, seen.rows) if seen else self._usual**2
         return ErrorLaw(
             bias=location,
             scale=sqrt(unsure + noise),
             apart=self._apart(campaign),
             basis=self._basis(campaign),
-            seen=own.location if own else None,
+            seen=seen.location if seen else None,
         )
 
     @cached_property
@@ -179,16 +179,16 @@ class Evidence:
 
     def _apart(self, campaign: Campaign) -> float:
         """Return the scale of the errors that two layouts of one job do not share."""
-        own = self._spreads_of.get(campaign, ())
-        rows = sum(spread.layouts for spread in own)
-        square = sum(spread.layouts * spread.apart**2 for spread in own) / max(rows, 1)
+        spreads = self._spreads_of.get(campaign, ())
+        rows = sum(spread.layouts for spread in spreads)
+        square = sum(spread.layouts * spread.apart**2 for spread in spreads) / max(rows, 1)
         return sqrt(_shrunk(sqrt(square), rows, self._usually_apart))
 
     def _basis(self, campaign: Campaign) -> str:
         """The measured runs behind a law of errors, and the job's unmeasured feature if any."""
-        own = self._seen.get(campaign)
-        if own:
-            return f"{_runs(own.rows)} of {campaign.stack} on {campaign.device}"
+        seen = self._seen.get(campaign)
+        if seen:
+            return f"{_runs(seen.rows)} of {campaign.stack} on {campaign.device}"
         stack = [row for row in self._seen.values() if row.campaign.stack == campaign.stack]
         whole = _runs(self._rows(self._seen.values()))
         if not stack:

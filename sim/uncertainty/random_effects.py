@@ -45,12 +45,12 @@ class Tree:
     def of(cls, groups: Sequence[Sequence[Hashable]]) -> "Tree":
         """The tree of the `groups` of each campaign, which are listed from wide to narrow."""
         levels = tuple(zip(*groups, strict=True))
-        place = tuple({own: n for n, own in enumerate(dict.fromkeys(level))} for level in levels)
+        place = tuple({key: n for n, key in enumerate(dict.fromkeys(level))} for level in levels)
         parents = []
         for level, known in enumerate(place):
             parent = np.zeros(len(known), dtype=np.intp)
-            for own in groups if level else ():
-                parent[known[own[level]]] = place[level - 1][own[level - 1]]
+            for row in groups if level else ():
+                parent[known[row[level]]] = place[level - 1][row[level - 1]]
             parents.append(parent)
         return cls(place, tuple(parents))
 
@@ -74,10 +74,10 @@ class RandomEffects:
         if not self.tree.place:
             return 0.0, _MEAN + _START * len(groups)
         error, variance, known = self.mean, 1.0 / self.mean_precision, 0
-        for level, (own, place) in enumerate(zip(groups, self.tree.place, strict=True)):
-            if own in place:
-                error = float(self.error[level][place[own]])
-                variance, known = 1.0 / float(self.precision[level][place[own]]), level + 1
+        for level, (group, place) in enumerate(zip(groups, self.tree.place, strict=True)):
+            if group in place:
+                error = float(self.error[level][place[group]])
+                variance, known = 1.0 / float(self.precision[level][place[group]]), level + 1
         variance += float(self.variances[known:].sum())
         return round(error, _DIGITS), round(variance, _DIGITS)
 
@@ -95,8 +95,8 @@ def fit(
     for _ in range(_ITERATIONS):
         effects = known.effects(variances, weights)
         variances = np.maximum(variances * known.factors(weights), _LEAST)
-        own = variances[-1] * known.pull[-1] / weights
-        weights = student.weights(own**2 / variances[-1])
+        deviations = variances[-1] * known.pull[-1] / weights
+        weights = student.weights(deviations**2 / variances[-1])
     return effects
 
 
@@ -113,14 +113,14 @@ class _Passes:
 
     def effects(self, variances: Array, weights: Array) -> RandomEffects:
         """Return the effects for given variances and weights."""
-        own = [np.full(len(p), v) for p, v in zip(self.tree.parent, variances, strict=True)]
-        own[-1] = variances[-1] / weights
-        levels = range(len(own))
+        added = [np.full(len(p), v) for p, v in zip(self.tree.parent, variances, strict=True)]
+        added[-1] = variances[-1] / weights
+        levels = range(len(added))
         # Up: variance and mean of each group's error, from the groups below it.
         below: list[tuple[Array, Array]] = [(self._noise, self._errors)]
         for level in reversed(levels):
             variance, mean = below[0]
-            precision = 1.0 / (variance + own[level])
+            precision = 1.0 / (variance + added[level])
             parent = self.tree.parent[level]
             total = np.bincount(parent, precision)
             below.insert(0, (1.0 / total, np.bincount(parent, precision * mean) / total))
@@ -129,16 +129,16 @@ class _Passes:
         self.pull, self.held, precisions, errors = [], [], [], []
         for level in levels:
             (whole, all_mean), (variance, mean) = below[level], below[level + 1]
-            parent, message = self.tree.parent[level], 1.0 / (variance + own[level])
+            parent, message = self.tree.parent[level], 1.0 / (variance + added[level])
             rest = np.maximum(above + 1.0 / whole, 0.0)[parent] - message
             moved = (weighted + all_mean / whole)[parent] - message * mean
             alone = rest <= 1e-12 * message  # only this group has information on the parent
             rest, moved = np.where(alone, 0.0, rest), np.where(alone, 0.0, moved)
             outside = np.divide(1.0, rest, out=np.full(len(rest), np.inf), where=~alone)
             centre = np.where(alone, mean, moved * np.where(alone, 0.0, outside))
-            self.held.append(1.0 / (variance + own[level] + outside))
+            self.held.append(1.0 / (variance + added[level] + outside))
             self.pull.append(self.held[-1] * (mean - centre))
-            above = 1.0 / (outside + own[level])
+            above = 1.0 / (outside + added[level])
             weighted = above * centre
             precisions.append(above + 1.0 / variance)
             errors.append((weighted + mean / variance) / precisions[-1])

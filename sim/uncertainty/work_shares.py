@@ -50,8 +50,8 @@ def mix(program: Program, stage: int, cause: str) -> Mapping[str, float]:
     """Return the shares of a cause's seconds by class of work, which add up to one."""
     if cause == HOST:
         return {HOST: 1.0}
-    own = _by_cause(program)[stage].get(cause)
-    return own or {"collective": 1.0}
+    classes = _by_cause(program)[stage].get(cause)
+    return classes or {"collective": 1.0}
 
 
 @lru_cache(maxsize=8)
@@ -68,10 +68,10 @@ def _by_cause(program: Program) -> list[dict[str, dict[str, float]]]:
             if isinstance(operation, Compute):
                 for item in operation.work.flat():
                     if isinstance(item, Segment):
-                        own = seconds.setdefault(item.cause, defaultdict(float))
+                        classes = seconds.setdefault(item.cause, defaultdict(float))
                         for kind, spent in item.kernels:
-                            own["stream" if kind == ONE_WAVE else kind] += spent
-        shares.append({cause: _normal(own) for cause, own in seconds.items()})
+                            classes["stream" if kind == ONE_WAVE else kind] += spent
+        shares.append({cause: _normal(classes) for cause, classes in seconds.items()})
     return shares
 
 

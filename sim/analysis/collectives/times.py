@@ -149,8 +149,8 @@ def collective(
     ['nvls']
     """
     changes = settings_of(settings)
-    sick = [{"link": link, "factor": own} for link, own in (slow or {}).items()]
-    sick += [{"link": link, "traffic": own} for link, own in (traffic or {}).items()]
+    sick = [{"link": link, "factor": factor} for link, factor in (slow or {}).items()]
+    sick += [{"link": link, "traffic": bandwidth} for link, bandwidth in (traffic or {}).items()]
     given = changes.get("straggler", [])
     if sick and isinstance(given, list | tuple):
         changes["straggler"] = [*given, *sick]
@@ -278,8 +278,8 @@ def _lateness(late: Mapping[int, float | str], ranks: int) -> dict[int, float]:
 
 def _rounds(algorithm: str, kind: CollectiveKind, ranks: int) -> CollectiveSchedule | None:
     """Return the messages of an algorithm; None where it does not consist of rounds."""
-    own = getattr(algorithms().get(algorithm), kind, None)
-    found: CollectiveSchedule | None = own and own(ranks)
+    builder = getattr(algorithms().get(algorithm), kind, None)
+    found: CollectiveSchedule | None = builder and builder(ranks)
     return found
 
 
@@ -339,7 +339,7 @@ class _Bench:
         found = [replace(row, chosen=row is best) for row in found]
         names = dict.fromkeys(row.algorithm for row in found) if messages else ()
         played = ((name, _rounds(name, self.kind, len(self.places))) for name in names)
-        return [*found, *(self._played(size, name, own) for name, own in played if own)]
+        return [*found, *(self._played(size, name, rounds) for name, rounds in played if rounds)]
 
     def _played(self, size: float, name: str, schedule: CollectiveSchedule) -> CollectiveTime:
         done = play_collective(schedule, size, self.topology, gpus=self.places, late=self.late)

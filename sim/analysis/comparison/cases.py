@@ -94,8 +94,8 @@ def _read_all(
     first: _First = ""
     for name, job in named:
         if isinstance(job, str | os.PathLike):
-            own, job, first = _read(os.fspath(job), first, settings)
-            name = name or own
+            default_name, job, first = _read(os.fspath(job), first, settings)
+            name = name or default_name
         elif isinstance(job, BaseScenario):
             job = kind.load(job, settings)
         if isinstance(job, BaseScenario | JobAnswer):
@@ -119,12 +119,12 @@ def _read(
         return Path(head).stem, answer, first or answer
     if not (head or first) or (colon and not changes) or "=" in head:
         raise InputError(f"compare {text!r}", "names no job", _GRAMMAR)
-    given = [own.strip() for own in changes.split(";") if own.strip()]
-    own = {**settings, **settings_of(given)}
+    given = [part.strip() for part in changes.split(";") if part.strip()]
+    merged = {**settings, **settings_of(given)}
     if head:
-        return text.strip(), kind.load(head, own), first or head
+        return text.strip(), kind.load(head, merged), first or head
     job = _job_of(first) if isinstance(first, JobAnswer) else first
-    return changes, kind.load(job, own), first
+    return changes, kind.load(job, merged), first
 
 
 def _job_of(answer: JobAnswer) -> BaseScenario:

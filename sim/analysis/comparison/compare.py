@@ -35,8 +35,8 @@ def compare(
     ('megatron-1.7b', 32)
     """
     alone = len(jobs) == 1 and isinstance(jobs[0], Mapping | list | tuple)
-    own = settings_of(settings, price)
-    found = prepared(jobs[0] if alone else jobs, own, task)  # type: ignore[arg-type]
+    changes = settings_of(settings, price)
+    found = prepared(jobs[0] if alone else jobs, changes, task)  # type: ignore[arg-type]
     first, *others = dict.fromkeys(job.gives for job in found)
     if others:
         raise InputError("compare", "jobs of different kinds", "compare jobs of one kind")

@@ -37,7 +37,7 @@ class Parted:
     @property
     def moves(self) -> bool:
         """Whether any difference is large enough to be shown."""
-        least = _LEAST * max(sum(own.values()) for own in self.seconds)
+        least = _LEAST * max(sum(seconds.values()) for seconds in self.seconds)
         return any(
             abs(moved) > least for difference in self.differences for moved in difference.values()
         )
@@ -47,11 +47,11 @@ class Parted:
         """Rows of a name, the first case's seconds, and the other cases' differences; large
         differences come first. Small rows are summed as "others", so columns add up."""
         first, more = self.seconds[0], self.differences
-        total = max(sum(own.values()) for own in self.seconds)
+        total = max(sum(seconds.values()) for seconds in self.seconds)
         scale, unit = time_unit(total)
         most = {
-            name: max(abs(own.get(name, 0.0)) for own in more)
-            for name in dict.fromkeys(name for own in self.seconds for name in own)
+            name: max(abs(difference.get(name, 0.0)) for difference in more)
+            for name in dict.fromkeys(name for seconds in self.seconds for name in seconds)
         }
         small = [
             name
@@ -61,13 +61,13 @@ class Parted:
         names = sorted((name for name in most if name not in small), key=lambda name: -most[name])
         groups = [(name, [name]) for name in names]
         for name, members in [*groups, *([("others", small)] if small else [])]:
-            own = sum(first.get(member, 0.0) for member in members)
+            spent = sum(first.get(member, 0.0) for member in members)
             moved = [sum(other.get(member, 0.0) for member in members) for other in more]
-            yield name, f"{own / scale:.3f} {unit}", *(_signed(m / scale) for m in moved)
+            yield name, f"{spent / scale:.3f} {unit}", *(_signed(m / scale) for m in moved)
         if self.whole:
             sums = [sum(other.values()) for other in more]
-            own = sum(first.values())
-            yield "total", f"{own / scale:.3f} {unit}", *(_signed(m / scale) for m in sums)
+            spent = sum(first.values())
+            yield "total", f"{spent / scale:.3f} {unit}", *(_signed(m / scale) for m in sums)
 
 
 def surer(
@@ -168,7 +168,7 @@ class Comparison(Answer, ABC):
     @property
     def notes(self) -> list[str]:
         """Remarks on the cases, shown before they are compared."""
-        warned = [f"{own.name}: {remark}" for own in self.cases for remark in own.result.remarks]
+        warned = [f"{case.name}: {remark}" for case in self.cases for remark in case.result.remarks]
         precisions = {case.name: case.result.inputs.precision for case in self.cases}
         if len(set(precisions.values())) < 2:
             return warned

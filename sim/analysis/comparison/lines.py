@@ -95,7 +95,7 @@ class LineDifferences(Answer):
         before, after = (dict(_facts(*side)) for side in sides)
         pairs = {name: [before[name], after.get(name, "")] for name in before}
         return {
-            name: [own or _UNKNOWN for own in pair]
+            name: [fact or _UNKNOWN for fact in pair]
             for name, pair in pairs.items()
             if pair[0] != pair[1]
         }
@@ -126,16 +126,16 @@ class LineDifferences(Answer):
         """Lines that differ: their places, texts and costs."""
         return [
             {
-                "before": own.before,
-                "after": own.after,
-                "text": own.text,
+                "before": line.before,
+                "after": line.after,
+                "text": line.text,
                 **{
                     f"{key}_{when}": getattr(costs, key)
                     for key in ("seconds", "sent", "holds")
-                    for when, costs in (("before", own.was), ("after", own.now))
+                    for when, costs in (("before", line.was), ("after", line.now))
                 },
             }
-            for own in self.lines
+            for line in self.lines
         ]
 
     @property
@@ -165,14 +165,14 @@ _SCALES = ("tokens a sample", "GPUs", "device")
 
 def _facts(result: Result, recorded: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the facts of a step other than its lines; "" where a fact is unknown."""
-    own = result.inputs
-    yield SAMPLES, count(own.batch) if own.batch else ""
-    yield "tokens a sample", f"{own.tokens:,}" if own.tokens else ""
-    yield "GPUs", f"{own.gpus:,}"
-    yield "device", own.device
+    inputs = result.inputs
+    yield SAMPLES, count(inputs.batch) if inputs.batch else ""
+    yield "tokens a sample", f"{inputs.tokens:,}" if inputs.tokens else ""
+    yield "GPUs", f"{inputs.gpus:,}"
+    yield "device", inputs.device
     yield "parameters", f"{result.parameters:,}"
-    yield "precision", own.precision
-    yield "software", own.stack
+    yield "precision", inputs.precision
+    yield "software", inputs.stack
     yield from recorded.items()
 
 
@@ -253,8 +253,8 @@ def _ordered(places: Mapping[str, LineCosts], texts: Mapping[str, str]) -> _Orde
 def _pairs(before: _Ordered, after: _Ordered) -> Iterator[tuple[str, str]]:
     """Yield the places of a line before and after. Neighbouring lines that were replaced by equally
     many lines are paired in order, since their text was probably edited."""
-    one, other = [text for _, text in before], [text for _, text in after]
-    for kind_, i, end, j, last in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+    old, new = [text for _, text in before], [text for _, text in after]
+    for kind_, i, end, j, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind_ == "equal" or (kind_ == "replace" and end - i == last - j):
             yield from zip(
                 (place for place, _ in before[i:end]),

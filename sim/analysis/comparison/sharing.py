@@ -92,8 +92,8 @@ class SharingComparison(Comparison):
             return None
         if self.target is not None:
             return self.target
-        own = {outcome.target for outcome in self.outcomes.values()}
-        if len(own) == 1 and (common := own.pop()) is not None:
+        targets = {outcome.target for outcome in self.outcomes.values()}
+        if len(targets) == 1 and (common := targets.pop()) is not None:
             return common
         curves = (run.curve for run in self._all_runs if run.curve)
         return max(
@@ -223,16 +223,18 @@ class SharingComparison(Comparison):
         ranking, first = self.ranking, self.cases[0]
         best, other = ranking[0], ranking[1] if first is ranking[0] else first
         rows = {row["name"]: row for row in self.records}
-        own, theirs = rows[best.name], rows[other.name]
-        pace = own["samples_per_second"] / theirs["samples_per_second"]
+        best_row, other_row = rows[best.name], rows[other.name]
+        pace = best_row["samples_per_second"] / other_row["samples_per_second"]
         before, after = self._spent(other), self._spent(best)
         least = 0.01 * sum(before.values())
         moved = ", ".join(told(differences(before, after), least))
         why = f"a worker's time for {self.samples:,.0f} samples differs by {moved or 'nothing'}"
-        head = self._first(own, theirs)
+        head = self._first(best_row, other_row)
         head += "".join(f" {told}." for told in self.evidence)
-        if _until(own) < inf and _until(theirs) < inf:
-            sure = surer(self._measured(best, own), self._measured(other, theirs), other.name)
+        if _until(best_row) < inf and _until(other_row) < inf:
+            sure = surer(
+                self._measured(best, best_row), self._measured(other, other_row), other.name
+            )
             head += f" {sure}" * bool(sure)
         return f"{head} {best.name} has {pace:.2f} times the samples a second: {why}."
 
@@ -310,20 +312,20 @@ class SharingComparison(Comparison):
                 has = f"{case.name} has a loss of {self.loss:.3g} after {when}{seeds}"
                 yield f"{has}, but does not stay there"
 
-    def _first(self, own: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-        here, there = _until(own), _until(theirs)
-        name, other = own["name"], theirs["name"]
+    def _first(self, best_row: Mapping[str, Any], other_row: Mapping[str, Any]) -> str:
+        here, there = _until(best_row), _until(other_row)
+        name, other = best_row["name"], other_row["name"]
         if self.loss is None:
             learnt = "; nothing is learnt" * (len(self._blank) == len(self.cases))
             return f"{name} is the fastest{learnt}."
         if here == inf:
-            most = " in most seeds" * ("runs" in own)
+            most = " in most seeds" * ("runs" in best_row)
             return f"None reaches a loss of {self.loss:.3g}{most}."
         head = f"{name} is the first at a loss of {self.loss:.3g}, after {human_seconds(here)}"
         head += f" in the median of {self._seeds} seeds" * (self._seeds > 1)
         if there == inf:
             return f"{head}; {other} never is."
-        needs = own["samples_to_target"] / theirs["samples_to_target"]
+        needs = best_row["samples_to_target"] / other_row["samples_to_target"]
         return f"{head} ({other}: {human_seconds(there)}), with {needs:.2f} times the samples."
 
 

@@ -46,7 +46,7 @@ class StepComparison(Comparison):
     @property
     def counted(self) -> str:
         """What jobs with known rates count: tokens, or samples."""
-        known = (own.inputs.counted for own in self.results if own.tokens_per_second)
+        known = (result.inputs.counted for result in self.results if result.tokens_per_second)
         return next(known, "tokens")
 
     @property
@@ -58,15 +58,15 @@ class StepComparison(Comparison):
 
     @property
     def title(self) -> str:
-        what = f"As {self.amount}" if self.amount else "A step of each"
-        return f"{what}, {len(self.cases)} side by side"
+        subject = f"As {self.amount}" if self.amount else "A step of each"
+        return f"{subject}, {len(self.cases)} side by side"
 
     @property
     def scales(self) -> list[float]:
         """For each case, the number of its steps that together have as many tokens as one step of
         the first case."""
         tokens = [result.tokens_per_second * result.step_time for result in self.results]
-        return [tokens[0] / own if tokens[0] and own else 1.0 for own in tokens]
+        return [tokens[0] / count if tokens[0] and count else 1.0 for count in tokens]
 
     @property
     def seconds(self) -> list[float]:
@@ -98,7 +98,7 @@ class StepComparison(Comparison):
                 "fits": result.fits,
                 "gpus": result.ranks,
                 "dollars_per_million_tokens": result.dollars_per_million_tokens,
-                **{f"dollars_{bound}": own for bound, own in _dollars(result).items()},
+                **{f"dollars_{bound}": dollars for bound, dollars in _dollars(result).items()},
                 **self._training(result),
             }
             for case, result, seconds in zip(self.cases, self.results, self.seconds, strict=True)
@@ -110,9 +110,11 @@ class StepComparison(Comparison):
         if self.tokens is None:
             return {}
         days = likely(result).of(self.tokens / result.tokens_per_second / DAY)
-        rent = {bound: own * self.tokens / 1e6 for bound, own in _dollars(result).items()}
+        rent = {bound: dollars * self.tokens / 1e6 for bound, dollars in _dollars(result).items()}
         figures = {"days": days, "rent": rent}
-        return {f"{name}_{bound}": own for name, of in figures.items() for bound, own in of.items()}
+        return {
+            f"{name}_{bound}": value for name, of in figures.items() for bound, value in of.items()
+        }
 
     legend = "The change compares expected times. Figures without bounds are simulated."
 
@@ -190,7 +192,7 @@ class StepComparison(Comparison):
 
     def _scaled(self, found: Sequence[Seconds]) -> tuple[Seconds, ...]:
         pairs = zip(found, self.scales, strict=True)
-        return tuple({key: own * scale for key, own in row.items()} for row, scale in pairs)
+        return tuple({key: seconds * scale for key, seconds in row.items()} for row, scale in pairs)
 
     @property
     def best(self) -> Case:

@@ -41,8 +41,8 @@ def changes(setup: PlanSetup, result: Result) -> list[Change]:
     tried = [*_neighbours(setup, space), *_exchanges(setup)]
     made = so_far((other, _made(other.setup)) for other in tried)
     found = [
-        Change(choice=own.choice, before=own.before, after=own.after, result=then)
-        for own, then in counted(made, total=len(tried), unit="plan")
+        Change(choice=other.choice, before=other.before, after=other.after, result=then)
+        for other, then in counted(made, total=len(tried), unit="plan")
         if then is not None and then.fits
     ]
     shorter = [change for change in found if change.step_time < result.step_time or not result.fits]

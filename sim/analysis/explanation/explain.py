@@ -85,11 +85,11 @@ class Explanation(Answer):
         """Changes of a script with their steps (s), the largest saving first. A row that makes
         several changes together lists them in `changes`, as other rows list their own."""
         return [
-            {"line": one.line, "at": one.at, "change": one.change, "why": one.why,
-             "step_time": one.step_time, "samples": one.samples, "gain": one.gain(self.step_time),
-             "memory": one.memory,
-             "changes": [{"at": own.at, "change": own.change} for own in one.changes]}
-            for one in self.advice or ()
+            {"line": row.line, "at": row.at, "change": row.change, "why": row.why,
+             "step_time": row.step_time, "samples": row.samples, "gain": row.gain(self.step_time),
+             "memory": row.memory,
+             "changes": [{"at": own.at, "change": own.change} for own in row.changes]}
+            for row in self.advice or ()
         ]  # fmt: skip
 
 

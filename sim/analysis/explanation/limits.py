@@ -106,7 +106,7 @@ def roofline(setup: Setup) -> list[Roof]:
     """Return the kernels of a step of the stage that computes longest, the longest first."""
     device = setup.machine.topology.device
     stages = [_roofs(calls, device) for calls in questions.kernels(setup)]
-    return max(stages, key=lambda found: sum(own.seconds for own in found))
+    return max(stages, key=lambda found: sum(roof.seconds for roof in found))
 
 
 def _roofs(calls: Sequence[KernelCalls], device: Device) -> list[Roof]:
@@ -115,7 +115,7 @@ def _roofs(calls: Sequence[KernelCalls], device: Device) -> list[Roof]:
     for kernel, seconds, often in calls:
         if isinstance(kernel, Gemm | Attention | MemoryBound):
             found[kernel.name].add(kernel, seconds, often)
-    return sorted((own.roof(device) for own in found.values()), key=lambda roof: -roof.seconds)
+    return sorted((total.roof(device) for total in found.values()), key=lambda roof: -roof.seconds)
 
 
 class _Sum:

@@ -203,13 +203,14 @@ def moves(
         result = kind.answer(getattr(setup, "brief", setup))
     batch = result.inputs.batch
     if global_batch is not None:
-        suggestions = [one for one in suggestions if round(one.samples * batch) == global_batch]
+        suggestions = [move for move in suggestions if round(move.samples * batch) == global_batch]
         if not suggestions:
             fault = f"a step trains {batch:,.0f} samples, and no move trains {global_batch:,}"
             raise InputError("--global-batch", fault, "leave it out to see all moves")
     with part(0.15):
         bounds = [
-            _least(one, setup) for one in counted(suggestions, total=len(suggestions), unit="bound")
+            _least(move, setup)
+            for move in counted(suggestions, total=len(suggestions), unit="bound")
         ]
     with part(0.4):
         tried = _tried(setup, suggestions, bounds)
@@ -234,41 +235,41 @@ def _tried(setup: Setup, suggestions: list[Suggestion], bounds: list[float]) -> 
     found, best = _Tried([], [], []), inf
     order = sorted(range(len(bounds)), key=bounds.__getitem__)
     for place in counted(so_far(iter(order)), total=len(order), unit="move"):
-        one = suggestions[place]
+        suggestion = suggestions[place]
         if _ESTIMATED * bounds[place] > _FAR * best:
             why = f"at least {_ESTIMATED * bounds[place] / best:.2f} times as slow as the best"
-            found.slower.append((one.change, why))
+            found.slower.append((suggestion.change, why))
             continue
         try:
-            result, seconds = _played(one.made, setup)
+            result, seconds = _played(suggestion.made, setup)
         except InputError as error:
-            found.refused.append((one.change, str(error)))
+            found.refused.append((suggestion.change, str(error)))
         else:
-            own = Move(
-                moved=one.change,
+            move = Move(
+                moved=suggestion.change,
                 result=result,
                 place=place,
                 times=(seconds,),
-                share=one.samples,
-                made=one.made,
+                share=suggestion.samples,
+                made=suggestion.made,
             )
-            found.played.append(own)
-            best = min(best, own.cost) if result.fits else best
+            found.played.append(move)
+            best = min(best, move.cost) if result.fits else best
     return found
 
 
 def _played(made: Callable[[Setup], Setup], setup: Setup) -> tuple[JobAnswer, float]:
     """Return the answer of a move, and the seconds of its step. If the number of samples in the
     step is random, the seconds are scaled to the expected number. Raises `InputError`."""
-    result = kind.answer(own := made(setup))
+    result = kind.answer(moved := made(setup))
     even = getattr(made, "seconds", None)
-    seconds = float(result.get("step_time")) if even is None else even(result, own)
+    seconds = float(result.get("step_time")) if even is None else even(result, moved)
     return result, seconds
 
 
-def _least(one: Suggestion, setup: Setup) -> float:
+def _least(suggestion: Suggestion, setup: Setup) -> float:
     """Return the lower bound of a move; 0 where it is unknown, or the move cannot be played."""
-    least = getattr(one.made, "least", None)
+    least = getattr(suggestion.made, "least", None)
     try:
         return 0.0 if least is None else float(least(setup))
     except InputError:
@@ -294,14 +295,14 @@ def _again(setup: Setup, found: list[Move]) -> Iterator[Move]:
     """Yield the moves. If plays are random, moves near the best are played with further seeds."""
     scenario = getattr(setup, "scenario", None)
     drawn = None if scenario is None else questions.seeds(scenario)
-    seeds = [] if drawn is None else [kind.set_up(own) for own in islice(drawn, 1, _SEEDS)]
+    seeds = [] if drawn is None else [kind.set_up(seeded) for seeded in islice(drawn, 1, _SEEDS)]
     near = [move for move in found if move.result.fits and move.made]
     near = [move for move in near if move.rate * _NEAR >= near[0].rate] if seeds else []
     again: list[Move] = []
     for move in counted(so_far(iter(near)), total=len(near), unit="move with other seeds"):
-        if len(again) >= _LEAST_AGAIN and max(own.rate for own in again) >= move.rate:
+        if len(again) >= _LEAST_AGAIN and max(played.rate for played in again) >= move.rate:
             break
-        others = (_played(move.made, own)[1] for own in seeds)  # type: ignore[arg-type]
+        others = (_played(move.made, seed)[1] for seed in seeds)  # type: ignore[arg-type]
         again.append(replace(move, times=(*move.times, *others)))
     yield from again
     yield from (move for move in found if move not in near[: len(again)])

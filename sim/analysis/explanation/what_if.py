@@ -62,31 +62,31 @@ def what_if(setup: Setup, *, microbatches: bool = True, plays: int = 0) -> WhatI
     `InputError` for a step that cannot be replayed.
     """
     try:
-        own = questions.speeds(setup, many=True)
+        record = questions.speeds(setup, many=True)
     except InputError:
         if plays < _LEAST_PLAYS:
             raise
         return _played(questions.speeds(setup), plays - len(_KNOBS))
-    felt = _felt(own)
+    felt = _felt(record)
     sizes = list(_microbatches(questions.planned(setup))) if microbatches and setup.job else []
     speeds = tuple(f"{speed:g} x" for speed in SPEEDS)
     knobs = [Knob(name=name, values=speeds, own=SPEEDS.index(1.0)) for name in felt]
     if len(sizes) < 2:
-        return WhatIf(knobs=tuple(knobs), times=tuple(map(float, _grid(own, felt))))
-    played = [own if other is setup else questions.speeds(other, many=True) for other in sizes]
+        return WhatIf(knobs=tuple(knobs), times=tuple(map(float, _grid(record, felt))))
+    played = [record if other is setup else questions.speeds(other, many=True) for other in sizes]
     place = next(number for number, other in enumerate(sizes) if other is setup)
     times = np.concatenate([_grid(record, felt) for record in played])
     return WhatIf(knobs=(_knob(sizes, place), *knobs), times=tuple(map(float, times)))
 
 
-def _played(own: Speeds, plays: int) -> WhatIf:
+def _played(record: Speeds, plays: int) -> WhatIf:
     """Return the knobs that change the step most, with as many speeds as `plays` allow."""
-    felt = _felt(own, most=2 if plays < 3**_MOST else _MOST)
+    felt = _felt(record, most=2 if plays < 3**_MOST else _MOST)
     fine = (speeds for speeds in _GRIDS if len(speeds) ** len(felt) <= plays)
     speeds = next(fine, _GRIDS[-1])
     texts = tuple(f"{speed:g} x" for speed in speeds)
     knobs = [Knob(name=name, values=texts, own=speeds.index(1.0)) for name in felt]
-    return WhatIf(knobs=tuple(knobs), times=tuple(map(float, _grid(own, felt, speeds))))
+    return WhatIf(knobs=tuple(knobs), times=tuple(map(float, _grid(record, felt, speeds))))
 
 
 def _felt(speeds: Speeds, most: int = _MOST) -> tuple[str, ...]:
@@ -131,12 +131,12 @@ def _microbatches(setup: PlanSetup) -> Iterator[PlanSetup]:
             yield setup.replanned(replace(plan, microbatch=size))
 
 
-def _knob(sizes: Sequence[PlanSetup], own: int) -> Knob:
+def _knob(sizes: Sequence[PlanSetup], place: int) -> Knob:
     plans = [size.job.plan for size in sizes]
     return Knob(
         name=MICROBATCH,
         values=tuple(f"{plan.microbatch} ({plan.microbatches} a step)" for plan in plans),
-        own=own,
+        own=place,
         notes=tuple(map(_memory, sizes)),
     )
 

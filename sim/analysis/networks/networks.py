@@ -192,9 +192,9 @@ def networks(
         raise InputError("network, failing", fault, "give a share from 0 to 1")
     if seeds < 1:
         raise InputError("network, seeds", f"{seeds} is not a number of hashes", "give 1 or more")
-    own, failed = settings_of(settings, price), settings_of(failure)
+    changes, failed = settings_of(settings, price), settings_of(failure)
     pairs = [(name, job) for name in dict.fromkeys(topologies) for job in shares]
-    asked = [_asked(name, job, own, failed, seeds) for name, job in pairs]
+    asked = [_asked(name, job, changes, failed, seeds) for name, job in pairs]
     runs = {repr(run): run for states in asked for state in states for run in state}
     planned = _planned(len(dict(pairs)), len(shares), failed, asked, len(runs))
     limit.refuse_long("network", planned, _effort(asked))
@@ -234,8 +234,8 @@ def _asked(
     topology, _, changes = (part.strip() for part in name.partition(":"))
     if not topology or "=" in topology:
         raise InputError(f"network {name!r}", "names no topology", _GRAMMAR)
-    own = settings_of([part.strip() for part in changes.split(";") if part.strip()])
-    states = [{"topology": topology, **settings, **own}]
+    overrides = settings_of([part.strip() for part in changes.split(";") if part.strip()])
+    states = [{"topology": topology, **settings, **overrides}]
     if failure:
         states.append({**states[0], **failure})
     scenarios = [kind.load(job, state) for state in states]
@@ -312,7 +312,7 @@ def _network(
     shares: Sequence[float],
     failing: float,
 ) -> Network:
-    own, topology = [step for step, _ in steps], steps[0][1].topology
+    jobs, topology = [step for step, _ in steps], steps[0][1].topology
     scales = [share / step.expected for share, step in zip(shares, first, strict=True)]
 
     def mixed(values: Iterable[float | None]) -> float | None:
@@ -321,14 +321,14 @@ def _network(
             return None
         return sum(scale * (value or 0.0) for scale, value in zip(scales, known, strict=True))
 
-    sound, failed = mixed(step.expected for step in own) or 0.0, mixed(s.failed for s in own)
+    sound, failed = mixed(step.expected for step in jobs) or 0.0, mixed(s.failed for s in jobs)
     hours = sound + failing * ((failed or sound) - sound)
-    reach = _reach(own, scales, sound)
+    reach = _reach(jobs, scales, sound)
     price, whole = topology.price, topology.with_gpus(topology.size)
-    tokens = mixed(step.tokens / step.gpus for step in own) or 0.0
+    tokens = mixed(step.tokens / step.gpus for step in jobs) or 0.0
     bill = whole.network.bill(whole.nodes) if whole.network else Bill()
     network = bill.hourly(price) if bill else None
-    drawn = mixed(None if s.watts is None else s.watts * s.expected for s in own)
+    drawn = mixed(None if s.watts is None else s.watts * s.expected for s in jobs)
     host = price.host if price and price.host is not None else None
 
     def bought(hourly: float | None) -> float | None:
@@ -347,13 +347,15 @@ def _network(
             None if price is None or network is None else price.hour + network / whole.gpus
         ),
         watts=None if drawn is None or host is None else drawn / sound + host,
-        fits=_all([step.fits for step in own]),
+        fits=_all([step.fits for step in jobs]),
         sure=None,
         bill=bill,
         dollars=bill.dollars(price) if bill else None,
-        steps=tuple(own),
+        steps=tuple(jobs),
         spread=sqrt(
-            sum((s * step.expected * step.spread) ** 2 for s, step in zip(scales, own, strict=True))
+            sum(
+                (s * step.expected * step.spread) ** 2 for s, step in zip(scales, jobs, strict=True)
+            )
         )
         / sound,
     )

@@ -157,36 +157,36 @@ def budget(
     if table:
         table.check_states(job)
     outlook = _Outlook(tokens, table, settled, chance)
-    own = outlook.of(job)
-    if own.setup.job is None and (deadline, money) != (None, None):
+    size = outlook.of(job)
+    if size.setup.job is None and (deadline, money) != (None, None):
         asked = "--budget" if deadline is None else "--deadline"
         fault = f"{asked} tries other numbers of replicas, but the job has no plan"
         raise InputError(job.name, fault, f"leave {asked} out; --chance 90% gives the days")
-    if not own.share:
+    if not size.share:
         raise InputError(job.name, "is never done: it fails again before a restart ends",
                          "shorten recovery.restart, or take fewer GPUs")  # fmt: skip
-    pace, rent = own.pace, own.rent
+    pace, rent = size.pace, size.rent
     topology = pace.topology
     if money is not None and rent is None:
         raise InputError("--budget", f"{topology.name} has no price", 'add --price "2 USD/h"')
-    sizes = None if (deadline, money) == (None, None) else _Sizes(outlook, own)
+    sizes = None if (deadline, money) == (None, None) else _Sizes(outlook, size)
     needed, keeping = sizes.in_time(deadline) if sizes and deadline else ({}, {})
     paid = sizes.paid_with(money) if sizes and money else []
     assumed: tuple[str, ...] = ()
     played = table.in_states(job, pace) if table else None
     if table:
-        saved = saving_of(own.setup, pace, job.checkpoints, table.recovery, settled)
+        saved = saving_of(size.setup, pace, job.checkpoints, table.recovery, settled)
         assumed = (
             *table.assumed(topology.gpus, job.checkpoints, settled, saved),
             *stored(topology, saved),
         )
     return Budget(
-        tokens=tokens, gpus=topology.gpus, share=own.share, times=tuple(own.times), rent=rent,
+        tokens=tokens, gpus=topology.gpus, share=size.share, times=tuple(size.times), rent=rent,
         cost=cost_of(
-            topology, pace.seconds, pace.tokens, tokens, goodput=own.share, watts=pace.watts
+            topology, pace.seconds, pace.tokens, tokens, goodput=size.share, watts=pace.watts
         ),
         chance=chance, deadline=deadline and deadline / DAY,
-        within=None if deadline is None else float(np.mean(np.asarray(own.times) <= deadline)),
+        within=None if deadline is None else float(np.mean(np.asarray(size.times) <= deadline)),
         needed=needed, keeping=keeping, batch=sizes.batch if sizes else None,
         money=money, affordable=tuple(size.gpus for size in paid),
         soonest=paid[-1].told if paid else {},
@@ -285,13 +285,17 @@ class _Size:
         """Return the times after which `goals` (s) are productive, for each history, and the
         longest time that is simulated."""
         job, pace, settled = self.job, self.pace, self.outlook.settled
-        own = table.in_states(job, pace).of_job(self.gpus, job.checkpoints, pace.seconds, settled)
+        failures = table.in_states(job, pace).of_job(
+            self.gpus, job.checkpoints, pace.seconds, settled
+        )
         if pace.alone > 1:
-            share = of_pace(pace, own, days=float(np.median(goals)) / DAY).effective
+            share = of_pace(pace, failures, days=float(np.median(goals)) / DAY).effective
             return goals[None] / share if share else np.full((1, len(goals)), inf), inf
-        faults, size = own.faults(self.gpus), own.recovery.bytes or pace.size
-        saved = saving_of(self.setup, pace, job.checkpoints, own.recovery, settled)
-        conduct = conduct_of(own.recovery, size, own.between(self.gpus), pace.replicas, saved)
+        faults, size = failures.faults(self.gpus), failures.recovery.bytes or pace.size
+        saved = saving_of(self.setup, pace, job.checkpoints, failures.recovery, settled)
+        conduct = conduct_of(
+            failures.recovery, size, failures.between(self.gpus), pace.replicas, saved
+        )
         longest = _NEVER * goals[-1] + _REPAIRS * conduct.repair
 
         def history(seed: int) -> list[float]:
@@ -322,14 +326,14 @@ class _Sizes:
     batch nearest to the job's own that the replicas divide. With more GPUs, each GPU holds no more
     memory, and the job is done sooner but costs more in total."""
 
-    def __init__(self, outlook: _Outlook, own: _Size) -> None:
-        self._outlook, self._job = outlook, own.job
-        plan = questions.planned(own.setup).job.plan
+    def __init__(self, outlook: _Outlook, size: _Size) -> None:
+        self._outlook, self._job = outlook, size.job
+        plan = questions.planned(size.setup).job.plan
         self.batch = plan.global_batch
         self._ranks = plan.degree(axis for axis in axes() if axis != "dp")
         replicas = plan.degree(["dp"])
         self._each = plan.microbatch * plan.data_parallel // replicas
-        self._tried: dict[int, _Size | None] = {replicas: own}
+        self._tried: dict[int, _Size | None] = {replicas: size}
         whole = self.batch // self._each
         self._all = range(1, whole + 1)
         self._alike = [replicas for replicas in self._all if whole % replicas == 0]

@@ -246,7 +246,7 @@ def load(name: str, settings: Sequence[tuple[str, Any]] = ()) -> Failures:
         path = catalog.find("topologies/failures", name, where="--failures")
         data = catalog.read(path)
     table = catalog.validate(changed(data, dict(settings), str(path)), Failures, str(path))
-    if table.interruptions is not None and not any(own.count for own in table.cause):
+    if table.interruptions is not None and not any(cause.count for cause in table.cause):
         raise InputError(str(path), "counts no interruption that could be scaled", "add a cause")
     return table
 

@@ -140,8 +140,8 @@ class Goodput(Answer):
         """A row for each cause: its seconds and their share of all seconds."""
         total = sum(self.seconds.values())
         return [
-            {"cause": cause, "seconds": own, "share": own / total}
-            for cause, own in self.seconds.items()
+            {"cause": cause, "seconds": seconds, "share": seconds / total}
+            for cause, seconds in self.seconds.items()
         ]
 
 
@@ -172,11 +172,11 @@ def goodput(
     table.check_states(job)
     pace = questions.pace(setup)
     gpus = pace.topology.gpus
-    own = table.in_states(job, pace).of_job(gpus, checkpoints, pace.seconds, settled)
-    saved = saving_of(setup, pace, checkpoints, own.recovery, settled)
-    found = of_pace(pace, own, days=days, seed=seed, saved=saved)
+    job_failures = table.in_states(job, pace).of_job(gpus, checkpoints, pace.seconds, settled)
+    saved = saving_of(setup, pace, checkpoints, job_failures.recovery, settled)
+    found = of_pace(pace, job_failures, days=days, seed=seed, saved=saved)
     assumed = (*table.assumed(gpus, checkpoints, settled, saved), *stored(pace.topology, saved))
-    return replace(found, assumed=(*assumed, *own.states))
+    return replace(found, assumed=(*assumed, *job_failures.states))
 
 
 def saving_of(
@@ -219,7 +219,7 @@ def of_pace(
         days=days, gpus=topology.gpus, conduct=conduct, checkpoint_bytes=size,
         seconds=ledger.seconds, interruptions=_stops(faults, ledger.faults), faults=ledger.faults,
         between=between, young=young(conduct.stop, between), daly=daly(conduct.stop, between),
-        formula=expected_share(conduct, between), best=max(tried, key=lambda own: own[::-1]),
+        formula=expected_share(conduct, between), best=max(tried, key=lambda pair: pair[::-1]),
         tried=tried, tokens=tokens, cost=cost, inputs=pace.inputs, fits=pace.fits,
         tokens_likely=_tokens(tokens, pace.sure) if pace.sure else {},
         allowed=Deferred(partial(allowed, faults, conduct, between, days, seed)),
@@ -232,12 +232,12 @@ def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int)
     workers hold the weights. So checkpoints stop nobody, and no worker returns to a checkpoint."""
     faults = failures.faults(pace.gpus_of_one)
     of_all = failures.faults(pace.topology.gpus)
-    own, between = map(failures.between, (pace.gpus_of_one, pace.topology.gpus))
+    alone, between = map(failures.between, (pace.gpus_of_one, pace.topology.gpus))
     size = failures.recovery.bytes or pace.size
     recovery = replace(failures.recovery, interval=days * DAY, stop=0.0, elastic=False)
-    conduct = replace(conduct_of(recovery, 0.0, own, 1), at_risk=pace.at_risk)
+    conduct = replace(conduct_of(recovery, 0.0, alone, 1), at_risk=pace.at_risk)
     looked_at = min(pace.alone, _LOOKED_AT)
-    limit.refuse_long("--days", f"{days:g} days", days * DAY / own * looked_at * _OF_FAULT)
+    limit.refuse_long("--days", f"{days:g} days", days * DAY / alone * looked_at * _OF_FAULT)
     workers = counted(range(looked_at), total=looked_at, unit="worker")
     ledgers = [run(faults, conduct, days, seed, worker) for worker in workers]
     seconds = {
@@ -249,7 +249,7 @@ def _of_workers_alone(pace: Pace, failures: Failures, *, days: float, seed: int)
     return Goodput(
         days=days, gpus=pace.topology.gpus, conduct=conduct, checkpoint_bytes=size,
         seconds=seconds, interruptions=stops, faults=expected, between=between,
-        young=0.0, daly=0.0, formula=expected_share(replace(conduct, interval=pace.at_risk), own),
+        young=0.0, daly=0.0, formula=expected_share(replace(conduct, interval=pace.at_risk), alone),
         best=(conduct.interval, seconds["productive"] / (days * DAY)),
         tokens=tokens, tokens_likely={}, cost=cost, allowed=(), alone=pace.alone,
         inputs=pace.inputs, fits=pace.fits,
@@ -347,9 +347,9 @@ def allowed(
         replace(conduct, stop=stop, persist=0.0, interval=daly(stop, between)) for stop in _STOPS
     ]
     rows = so_far(
-        {"checkpoint": own.stop, "interval": own.interval,
-         "away": _longest(faults, own, between, days, seed)}
-        for own in changed
+        {"checkpoint": variant.stop, "interval": variant.interval,
+         "away": _longest(faults, variant, between, days, seed)}
+        for variant in changed
     )  # fmt: skip
     return list(counted(rows, total=len(changed), unit="cost of checkpoints"))
 

@@ -67,14 +67,14 @@ def saving(setup: Setup, pace: Pace, checkpoints: Checkpoints, size: float = 0.0
 
 def stored(topology: Topology, saved: Saving | None) -> tuple[str, ...]:
     """Say to which storage of a topology the traffic of checkpoints was played."""
-    own = topology.storage
-    if saved is None or own is None:
+    storage = topology.storage
+    if saved is None or storage is None:
         return ()
     place = f"[storage] of {topology.name}, whose file has the sources"
-    if not own.remote:
+    if not storage.remote:
         return (f"checkpoints go to drives of the nodes ({place})",)
-    nodes = f"each {several(own.nodes, 'node')}" if own.nodes else "all nodes"
-    rates = f"{human_rate(own.write, 'B/s')} written, {human_rate(own.read, 'B/s')} read"
+    nodes = f"each {several(storage.nodes, 'node')}" if storage.nodes else "all nodes"
+    rates = f"{human_rate(storage.write, 'B/s')} written, {human_rate(storage.read, 'B/s')} read"
     return (f"checkpoints go to a store for {nodes}: {rates} ({place})",)
 
 

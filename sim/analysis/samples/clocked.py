@@ -116,14 +116,14 @@ def _drawn(steps: ClockedSteps, draws: Draws) -> tuple[Floats, Floats]:
     """Return the seconds of all steps, and the mean slowdown of every rank."""
     times, slowdown = list[float](), np.zeros(len(draws.placement.node))
     with metered(draws.steps, unit="step") as more:
-        for own, seconds in so_far(_played(steps, draws)):
+        for factors, seconds in so_far(_played(steps, draws)):
             times.append(seconds)
-            slowdown += own
+            slowdown += factors
             more(1)
     return np.array(times), slowdown / len(times)
 
 
 def _played(steps: ClockedSteps, draws: Draws) -> Iterator[tuple[Floats, float]]:
     for block in draws.blocks():
-        for own in block.total:
-            yield own, steps.step(own)
+        for factors in block.total:
+            yield factors, steps.step(factors)

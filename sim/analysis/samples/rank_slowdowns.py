@@ -123,8 +123,8 @@ def _drawn(
     well = generator(seed, cause.name, _WHO).random(count) >= cause.share
     for factors in cause.law.blocks(rng, (1,) if cause.lasts == "job" else sizes, count):
         factors[:, well] = 1.0
-        own = factors if cause.each == "rank" else factors[:, unit]
-        yield from repeat(own) if cause.lasts == "job" else (own,)
+        by_rank = factors if cause.each == "rank" else factors[:, unit]
+        yield from repeat(by_rank) if cause.lasts == "job" else (by_rank,)
 
 
 def _product(parts: list[Floats], steps: int, ranks: int) -> Floats:

@@ -41,13 +41,13 @@ class ReplicaColumns:
         self.replicas, self.stages = self.placement.ranks.shape[:2]
         shape = columns.shape
         classes = shape.computations
-        self._stage = np.array([shape.program.roles[own.role].role.stage for own in classes])
+        self._stage = np.array([shape.program.roles[kind.role].role.stage for kind in classes])
         self._at = np.array([shape.compute_parameter(k) for k in range(len(classes))])
         moved = [
-            sum(s for cause, s in own.parts if cause.kind == "communication" or cause == HOST)
-            for own in classes
+            sum(s for cause, s in kind.parts if cause.kind == "communication" or cause == HOST)
+            for kind in classes
         ]
-        self._kernels = np.array([sum(s for _, s in own.parts) for own in classes]) - moved
+        self._kernels = np.array([sum(s for _, s in kind.parts) for kind in classes]) - moved
         self.healthy = columns.time()
         moves = zip(self._at.tolist(), self._stage.tolist(), self._kernels.tolist(), strict=True)
         self._near = Nearby(columns, {at: (stage, seconds) for at, stage, seconds in moves})
@@ -144,8 +144,8 @@ class ClockCheck:
 
     def look(self, groups: Floats) -> None:
         """Play the chosen replicas of the next samples [samples, replicas, stages]."""
-        for own in self._chosen.among(groups):
-            self._clocked.append(self._pool.submit(_clocked, own))
+        for sample in self._chosen.among(groups):
+            self._clocked.append(self._pool.submit(_clocked, sample))
 
     def errors(self) -> tuple[float, float]:
         """Return the replay's mean and worst error. Raises `InexactError` for an error above 1

@@ -128,10 +128,10 @@ def _evaluated(columns: ReplicaColumns, draws: Draws) -> dict[str, Any]:
     times, slowdown = np.empty(draws.steps), np.zeros(len(columns.placement.node))
     done = 0
     with columns.clock_check(draws.steps) as clock_check, metered(draws.steps, unit="step") as more:
-        for slow, own in so_far(_played(columns, draws, clock_check)):
-            times[done : done + len(own)] = own
-            done += len(own)
-            more(len(own))
+        for slow, seconds in so_far(_played(columns, draws, clock_check)):
+            times[done : done + len(seconds)] = seconds
+            done += len(seconds)
+            more(len(seconds))
             for step in slow:
                 slowdown += step
         times = times[:done]
@@ -174,18 +174,18 @@ def _looked_into(
 
 
 def _by_meeting(
-    columns: ReplicaColumns, slowdowns: RankSlowdowns, own: Floats, times: Floats
+    columns: ReplicaColumns, slowdowns: RankSlowdowns, own_steps: Floats, times: Floats
 ) -> dict[str, float]:
     """Return the parts of the mean loss. Each step of the comparison lets more ranks differ: first
     all ranks are equally slow, last all replicas have slowdowns of their own and meet."""
-    groups, close = columns.placement.groups(slowdowns.total), len(own)
+    groups, close = columns.placement.groups(slowdowns.total), len(own_steps)
     even = np.full((1, columns.stages), slowdowns.total.mean())
     grouped = np.full((1, columns.stages), groups.mean())
     rungs = [
         columns.healthy,
         float(columns.pipelines(even)[0]),
         float(columns.pipelines(grouped)[0]),
-        float(own.mean()),
+        float(own_steps.mean()),
         float(times[:close].mean()),
     ]
     names = (
@@ -201,7 +201,10 @@ def _by_meeting(
 
 
 def _owed(
-    columns: ReplicaColumns, groups: Floats, own: Floats, sensitivity: Sequence[Mapping[str, float]]
+    columns: ReplicaColumns,
+    groups: Floats,
+    own_steps: Floats,
+    sensitivity: Sequence[Mapping[str, float]],
 ) -> Floats:
     """Return lost seconds [stages, replicas]. In each sample, the groups of the replica that ends
     last share its loss.
@@ -210,12 +213,12 @@ def _owed(
     """
     weight = np.array([row["seconds"] for row in sensitivity])
     owed = np.zeros((columns.stages, columns.replicas))
-    for sample, last in enumerate(own.argmax(axis=1)):
-        lost = own[sample, last] - columns.healthy
+    for sample, last in enumerate(own_steps.argmax(axis=1)):
+        lost = own_steps[sample, last] - columns.healthy
         blame = weight * np.maximum(groups[sample, last] - 1.0, 0.0)
         if blame.sum() > 0.0 < lost:
             owed[:, last] += lost * blame / blame.sum()
-    return owed / len(own)
+    return owed / len(own_steps)
 
 
 def _notes(jitter: Jitter, columns: ReplicaColumns, mean: float, worst: float) -> tuple[str, ...]:

@@ -59,8 +59,8 @@ class Seeds(Answer):
         """The values of all runs by name. A value is infinite where a run diverged or never reached
         the target. Names are left out where no run has a value."""
         drawn = {name: [run.get(name) for run in self.runs] for name in _DRAWN}
-        known = {name: own for name, own in drawn.items() if any(cell is not None for cell in own)}
-        return {name: _above(own) for name, own in known.items()}
+        known = {name: row for name, row in drawn.items() if any(cell is not None for cell in row)}
+        return {name: _above(row) for name, row in known.items()}
 
     @property
     def inputs(self) -> Inputs:

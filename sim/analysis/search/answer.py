@@ -102,7 +102,7 @@ class SearchResult(Answer):
     @property
     def first_row(self) -> dict[str, Any]:
         """The recommended layout, with the values of `--only` that select it."""
-        place = [own.plan for own in self.best]
+        place = [layout.plan for layout in self.best]
         rank = place.index(self.recommended.plan) + 1 if self.recommended.plan in place else 0
         return {
             "rank": rank,
@@ -115,14 +115,14 @@ class SearchResult(Answer):
     @property
     def faster_scenarios(self) -> dict[str, float]:
         """Simulated step times (s) of scenarios that are faster than the recommended layout."""
-        return {own.scenario: own.step_time for own in self.beside}
+        return {quicker.scenario: quicker.step_time for quicker in self.beside}
 
     @property
     def front(self) -> list[dict[str, Any]]:
         """The plan, step time and memory of every layout of the Pareto front."""
         return [
-            {"plan": asdict(own.plan), "step_time": own.step_time, "memory": own.memory}
-            for own in self.pareto
+            {"plan": asdict(layout.plan), "step_time": layout.step_time, "memory": layout.memory}
+            for layout in self.pareto
         ]
 
     @property
@@ -175,8 +175,8 @@ class SearchResult(Answer):
         first = self.best[0].result
         if first is not None and layout.result is not None:
             result["slower_than_first"] = slower(first, layout.result)
-        own = {"rank": rank, "plan": asdict(layout.plan), "uncontended": layout.uncontended}
-        return {**result, **own, "dollars_per_million_tokens": self.dollars(layout)}
+        ranking = {"rank": rank, "plan": asdict(layout.plan), "uncontended": layout.uncontended}
+        return {**result, **ranking, "dollars_per_million_tokens": self.dollars(layout)}
 
     @property
     def ranking(self) -> list[dict[str, Any]]:

@@ -60,10 +60,10 @@ class PipelineBounds:
         fill = [0.0, *accumulate(0.0 if apart else piece.forward for piece in pieces)]
         drain = [0.0, *accumulate(0.0 if apart else piece.back for piece in pieces)]
         bounds = []
-        for own in plan.pieces:
-            handed = sum(pieces[piece].forward + pieces[piece].back for piece in own)
-            behind = sum(pieces[piece].behind for piece in own)
-            first, count = min(own), plan.microbatches * plan.cuts // (plan.pp * plan.chunks)
+        for placed in plan.pieces:
+            handed = sum(pieces[piece].forward + pieces[piece].back for piece in placed)
+            behind = sum(pieces[piece].behind for piece in placed)
+            first, count = min(placed), plan.microbatches * plan.cuts // (plan.pp * plan.chunks)
             bounds.append(fill[first] + count * handed + max(count * behind, drain[first]))
         return max(bounds)
 
@@ -75,8 +75,8 @@ class PipelineBounds:
         if key not in self._rows:
             chunks = {
                 piece: self._chunk(job, stage, job.chunks[stage][chunk], splits=splits)
-                for stage, own in enumerate(job.plan.pieces)
-                for chunk, piece in enumerate(own)
+                for stage, placed in enumerate(job.plan.pieces)
+                for chunk, piece in enumerate(placed)
             }
             self._rows[key] = job.chunks, [chunks[piece] for piece in range(len(chunks))]
         return self._rows[key][1]
@@ -120,17 +120,20 @@ class StreamBounds:
         """Return a lower bound of this program's step time with `microbatches` microbatches. The
         program may be a short form, written for fewer microbatches. First and last passes are left
         out."""
-        first = {own: stage for stage, own in reversed(list(enumerate(program.stages)))}
+        first = {
+            stage_program: stage
+            for stage, stage_program in reversed(list(enumerate(program.stages)))
+        }
         longest, desks = 0.0, self._machines(program).desks
-        for own, stage in first.items():
+        for stage_program, stage in first.items():
             middle: dict[str, list[Mapping[str, float]]] = {"F": [], "B": [], "IW": []}
-            for variant, ops in own.ops_by_variant.items():
+            for variant, ops in stage_program.ops_by_variant.items():
                 if not (variant.first or variant.last):
                     way = variant.kind if variant.kind in middle else "IW"
                     middle[way].append(self._streams(ops, desks[stage], stage))
             back = [added(*middle[way]) for way in ("B", "IW") if middle[way]]
             # Where some backward passes are split and others are whole, the shorter time counts.
-            least = {s: min(own.get(s, 0.0) for own in back) for own in back for s in own}
+            least = {s: min(row.get(s, 0.0) for row in back) for row in back for s in row}
             longest = max(longest, *added(*middle["F"], least).values(), 0.0)
         return longest * max(microbatches // len(program.schedule.ways) - 2, 0)
 

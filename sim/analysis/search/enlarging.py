@@ -35,8 +35,8 @@ def _by_choices(space: Space) -> Iterator[str]:
         for names in combinations(wider, count):
             tried = _with(space, {name: wider[name] for name in names})
             if found := _first(tried):
-                own, some = said(tried, found.job.plan), True
-                options = [f"--only {name}={own[name]}" for name in names if own.get(name)]
+                chosen, some = said(tried, found.job.plan), True
+                options = [f"--only {name}={chosen[name]}" for name in names if chosen.get(name)]
                 yield _told(options, tried, found)
         if some:
             return
@@ -51,11 +51,11 @@ def _names(space: Space) -> list[str]:
 def _words(space: Space, name: str) -> tuple[str, ...] | None:
     """Return all values of a choice that the software has. () stands for any number. None means
     that the search has already tried all values."""
-    own = next(choice for choice in choices() if choice.name == name)
+    choice = next(choice for choice in choices() if choice.name == name)
     fixed = name in space.only or name in space.without
-    if own.words is None:
+    if choice.words is None:
         return () if fixed else None
-    return tuple(word for word in own.words() if not space.lacks(name, word))
+    return tuple(word for word in choice.words() if not space.lacks(name, word))
 
 
 def _with(space: Space, wider: Mapping[str, tuple[str, ...]]) -> Space:
@@ -93,12 +93,12 @@ def _first(space: Space) -> Candidate | None:
     frugal = _frugal(space)
     some = families(frugal, meshes(frugal, Pruned()), time.perf_counter())
     for mesh in chain.from_iterable(some):
-        own = mesh.layouts()
-        for passes in own.suited:
-            if own.least_of_passes(passes) <= own.capacity:
+        mesh_layouts = mesh.layouts()
+        for passes in mesh_layouts.suited:
+            if mesh_layouts.least_of_passes(passes) <= mesh_layouts.capacity:
                 for plan in layouts(frugal, passes):
-                    small = own.least_memory(plan) <= own.capacity
-                    if small and (found := own.candidate(plan)) is not None:
+                    small = mesh_layouts.least_memory(plan) <= mesh_layouts.capacity
+                    if small and (found := mesh_layouts.candidate(plan)) is not None:
                         return found
         mesh.forget()
     return None

@@ -142,14 +142,14 @@ def _whole(candidate: Candidate) -> Program:
 
 def _seconds(estimates: Sequence[Estimate], orders: Sequence[Pipelining]) -> Floats:
     """Return the step times of programs of one shape."""
-    pipeline, own = pipeline_of(estimates[0]), durations(estimates)
+    pipeline, lasting = pipeline_of(estimates[0]), durations(estimates)
     steady, count = orders[0].steady, len(estimates)
     sound: NDArray[np.bool_] = np.ones(count, dtype=bool)
     if steady is None:
-        ends = pipeline.times(own)[:, pipeline.grid.ends]
+        ends = pipeline.times(lasting)[:, pipeline.grid.ends]
     else:
         repeats = np.array([float(order.repeats) for order in orders])
-        ends, sound = steady.ends(pipeline, own, repeats)
+        ends, sound = steady.ends(pipeline, lasting, repeats)
     forms = grouped((estimate.form, column) for column, estimate in enumerate(estimates))
     seconds = np.full(count, np.nan)
     for columns in forms.values():

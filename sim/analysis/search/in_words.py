@@ -11,7 +11,7 @@ from sim.results.result import Result
 def why(chosen: Result | None, results: Sequence[Result]) -> str:
     """Say how the fastest other result compares with the chosen result: the difference of the
     simulated seconds, and the causes on which it spends more or less time."""
-    other = next((own for own in results if own is not chosen), None)
+    other = next((result for result in results if result is not chosen), None)
     if chosen is None or other is None or other.plan is None:
         return "there is no other layout to compare with"
     more = differences(chosen.breakdown, other.breakdown)

@@ -47,7 +47,9 @@ def _before_gradients(job: Job, chunk: Chunk, sends: bool, kind: Kind) -> Memory
         uses = job.known.memo(("uses", *key), lambda: PassUses(job, chunk, sends=sends))
         inner = uses.blocks[:-1]
         numbers = {id(block): number for number, block in enumerate(inner)}
-        alike = {own: uses.before_gradients(kind, number) for own, number in numbers.items()}
+        alike = {
+            block_id: uses.before_gradients(kind, number) for block_id, number in numbers.items()
+        }
         row = [*(alike[id(block)] for block in inner), uses.before_gradients(kind, len(inner))]
         return in_a_row(row if kind == "F" else reversed(row))
 

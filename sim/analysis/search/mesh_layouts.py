@@ -136,8 +136,8 @@ class MeshLayouts:
         if key not in self._activations:
             job = self._job(plan)
             apart = job.plan.offload.activations or (plan.pp > 1 and searched(plan.pipeline))
-            own = None if apart else pipelining(job).schedule
-            self._activations[key] = 0.0 if own is None else least_of_passes(job, own)
+            schedule = None if apart else pipelining(job).schedule
+            self._activations[key] = 0.0 if schedule is None else least_of_passes(job, schedule)
         return self._activations[key]
 
     def _job(self, plan: Plan) -> Job:

@@ -56,7 +56,7 @@ def plan(
     among them, a note says how much slower the answer is. The fastest `best` layouts are played in
     full. Raises `InputError`, and `FitError` where no layout fits into memory.
     """
-    own, told = stack_of(framework), parsed(searched(framework), "--emit")
+    framework_stack, told = stack_of(framework), parsed(searched(framework), "--emit")
     asked = parsed(_texts(only), "--only")
     spaces = partial(
         space,
@@ -64,7 +64,7 @@ def plan(
         topology,
         gpus=gpus,
         global_batch=global_batch,
-        stack=own or USUAL if stack is None else stack,
+        stack=framework_stack or USUAL if stack is None else stack,
         precision=precision,
         seq=seq,
         without=parsed(_texts(without), "--without"),
@@ -73,7 +73,7 @@ def plan(
     found, look = None, partial(search, jobs=jobs, best=best, within=within)
     where = free = spaces(only=asked)
     if told:
-        where = spaces(only=told | asked, untold=told, framework=own)
+        where = spaces(only=told | asked, untold=told, framework=framework_stack)
         _refuse_untellable(framework, where)
         found = _expressed(where, free, look)
     found = found or look(where)
@@ -92,11 +92,11 @@ def _expressed(
         return None  # the search of the framework's space says why
     if outside(where, found.recommended.plan):
         return replace(look(where), beyond=found.recommended)
-    own, every = (
+    best, every = (
         tuple(layout for layout in layouts if not outside(where, layout.plan))
         for layouts in (found.best, found.layouts)
     )
-    return replace(found, space=where, best=own or (found.recommended,), layouts=every)
+    return replace(found, space=where, best=best or (found.recommended,), layouts=every)
 
 
 def _faster(found: SearchResult) -> Iterator[Result]:
@@ -124,7 +124,7 @@ def _refuse_untellable(framework: str, where: Space) -> None:
 
 def _texts(values: Values) -> tuple[str, ...]:
     if isinstance(values, Mapping):
-        return tuple(f"{key}={','.join(map(_said, own))}" for key, own in values.items())
+        return tuple(f"{key}={','.join(map(_said, entries))}" for key, entries in values.items())
     return tuple(values)
 
 

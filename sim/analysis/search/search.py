@@ -60,7 +60,7 @@ def _search(space: Space, jobs: executors.Jobs, best: int, within: float) -> Sea
         metered(len(promising), unit="mesh") as more,
     ):
         for wave in _waves(promising):
-            tasks = [(*own, standings) for own in wave]
+            tasks = [(*bounds, standings) for bounds in wave]
             for found, left_out in executors.answers(evaluated_layouts, tasks, jobs=jobs):
                 evaluated += found
                 pruned.add(left_out)
@@ -71,7 +71,7 @@ def _search(space: Space, jobs: executors.Jobs, best: int, within: float) -> Sea
     if not evaluated:
         raise _nothing(space, pruned, some)
     evaluated.sort(key=_rank)
-    count = sum(own.uncontended <= within * evaluated[0].uncontended for own in evaluated)
+    count = sum(layout.uncontended <= within * evaluated[0].uncontended for layout in evaluated)
     pruned.slower += len(evaluated) - count
     evaluated = evaluated[:count]
     searched = time.perf_counter() - began
@@ -79,7 +79,7 @@ def _search(space: Space, jobs: executors.Jobs, best: int, within: float) -> Sea
     with _stoppable() as playing, part(1.0 - _BOUNDED - _EVALUATED):
         _play(space, ranked, best, jobs)
     if playing.stopped:  # layouts that were not played seem faster than they are
-        ranked = sorted((own for own in ranked if own.result), key=_rank) or evaluated
+        ranked = sorted((layout for layout in ranked if layout.result), key=_rank) or evaluated
     recommended = ranked[0]
     with _stoppable():
         recommended = _simplest(space, ranked, jobs, min(best, len(ranked)))
@@ -123,7 +123,7 @@ def _most_promising_first(
     for mesh, rows, left_out in chain.from_iterable(counted(found, total=len(some), unit="family")):
         promising += [(mesh, rows)] if rows else []
         pruned.add(left_out)
-    return sorted(promising, key=lambda own: (own[1][0][0], own[0].number))
+    return sorted(promising, key=lambda bounds: (bounds[1][0][0], bounds[0].number))
 
 
 def _waves(some: Sequence[_Bounds]) -> Iterator[Sequence[_Bounds]]:
@@ -153,15 +153,17 @@ def _simplest(space: Space, ranked: Sequence[Layout], jobs: executors.Jobs, befo
     if fastest.result is None:
         return fastest
     longest = fastest.step_time * (1.0 + told_apart(fastest.result.interval["apart"]))
-    alike = [own for own in ranked if own.step_time <= longest]
+    alike = [layout for layout in ranked if layout.step_time <= longest]
     most = ROOMY * space.topology.device.usable_memory
-    for own in sorted(alike, key=lambda own: (own.memory > most, score(own.plan), *_rank(own))):
-        result = own.result
+    for layout in sorted(
+        alike, key=lambda layout: (layout.memory > most, score(layout.plan), *_rank(layout))
+    ):
+        result = layout.result
         if result is None:
-            task = space, 0, own
+            task = space, 0, layout
             ((_, result),) = executors.answers(_result, [task], jobs=jobs, before=before)
         if result.step_time <= longest:
-            return replace(own, result=result)
+            return replace(layout, result=result)
     return fastest
 
 
@@ -201,12 +203,12 @@ def _nothing(space: Space, pruned: Pruned, tried: Sequence[Sequence[Mesh]]) -> I
         return FitError("sim plan", fault, "; ".join(remedies(space)) or more)
     gpus, batch = space.gpus, space.global_batch
     every = chain.from_iterable(tried)
-    if refusal := next((own for mesh in every for own in mesh.layouts().refusals), None):
+    if refusal := next((error for mesh in every for error in mesh.layouts().refusals), None):
         fault = f"no layout of {gpus} GPUs suits the model: {refusal.what}"
         return InputError("sim plan", fault, refusal.remedy)
-    names = () if _divides(space) else reversed([own.name for own in choices()])
+    names = () if _divides(space) else reversed([choice.name for choice in choices()])
     for name in filter(space.only.__contains__, names):
-        others = {key: own for key, own in space.only.items() if key != name}
+        others = {key: values for key, values in space.only.items() if key != name}
         if _divides(replace(space, only=others)):
             words = " or ".join(space.only[name])
             beside = f" with the values of {', '.join(others)} in --only" if others else ""

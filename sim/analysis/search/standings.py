@@ -54,10 +54,10 @@ class Standings:
         Standings(best=2, within=1.5, times=(2, 3), front=((2, 5), (4, 1)), simple=((2, (0, 0)),))
         """
         layouts = list(layouts)
-        own = [(layout.uncontended, layout.memory) for layout in layouts]
+        points = [(layout.uncontended, layout.memory) for layout in layouts]
         scored = [(layout.uncontended, score(layout.plan)) for layout in layouts]
-        times = sorted([*self.times, *(time for time, _ in own)])[: self.best]
-        front, simple = _front([*self.front, *own]), _front([*self.simple, *scored])
+        times = sorted([*self.times, *(time for time, _ in points)])[: self.best]
+        front, simple = _front([*self.front, *points]), _front([*self.simple, *scored])
         return replace(self, times=tuple(times), front=front, simple=simple)
 
     def too_slow(self, bound: float) -> bool:

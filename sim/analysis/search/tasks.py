@@ -61,7 +61,7 @@ def families(space: Space, sizes: Iterable[Plan], search: float) -> list[list[Me
         Mesh(space, plan, family(plan), search, number)
         for number, plan in enumerate(sorted(sizes, key=family))
     ]
-    found = [list(own) for _, own in groupby(meshes, key=lambda mesh: mesh.family)]
+    found = [list(group) for _, group in groupby(meshes, key=lambda mesh: mesh.family)]
     return sorted(found, key=len, reverse=True)
 
 
@@ -72,13 +72,13 @@ def bounded(family: Sequence[Mesh]) -> list[tuple[Mesh, list[Bounded], Pruned]]:
         return [_bounded(mesh, mesh.layouts()) for mesh in family]
 
 
-def _bounded(mesh: Mesh, own: MeshLayouts) -> tuple[Mesh, list[Bounded], Pruned]:
-    rows = own.passes if any(map(own.may_fit, own.suited)) else []
-    rows = list(dropwhile(lambda row: not own.may_fit(row[1]), rows))
+def _bounded(mesh: Mesh, mesh_layouts: MeshLayouts) -> tuple[Mesh, list[Bounded], Pruned]:
+    rows = mesh_layouts.passes if any(map(mesh_layouts.may_fit, mesh_layouts.suited)) else []
+    rows = list(dropwhile(lambda row: not mesh_layouts.may_fit(row[1]), rows))
     kept = {id(plan) for _, plan in rows}
-    without = (layouts(mesh.space, plan) for plan in own.suited if id(plan) not in kept)
+    without = (layouts(mesh.space, plan) for plan in mesh_layouts.suited if id(plan) not in kept)
     too_large = sum(len(list(each)) for each in without)
-    return mesh, rows, Pruned(divisibility=len(own.refusals), memory=too_large)
+    return mesh, rows, Pruned(divisibility=len(mesh_layouts.refusals), memory=too_large)
 
 
 def evaluated_layouts(
@@ -88,11 +88,11 @@ def evaluated_layouts(
     shortest bounds come first, since only a faster layout makes another layout superfluous."""
     (mesh, rows, standings), found, pruned = task, list[Layout](), Pruned()
     with garbage_left():
-        own, together = mesh.layouts(), list[_Contender]()
+        mesh_layouts, together = mesh.layouts(), list[_Contender]()
         for number, (bound, plan) in enumerate(rows, 1):
-            together += _contenders(own, plan, bound, standings, pruned)
+            together += _contenders(mesh_layouts, plan, bound, standings, pruned)
             if len(together) >= _ROUND or number == len(rows):
-                timed = _timed(own, _written(own, together, standings, pruned))
+                timed = _timed(mesh_layouts, _written(mesh_layouts, together, standings, pruned))
                 standings, found, together = standings.joined(timed), found + timed, []
         mesh.forget()
     return found, pruned
@@ -153,6 +153,6 @@ def _timed(mesh: MeshLayouts, contenders: Iterable[Candidate]) -> list[Layout]:
     candidates = list(contenders)
     times = mesh.evaluator.times(candidates).tolist()
     return [
-        Layout(plan=own.job.plan, uncontended=time, memory=own.memory)
-        for own, time in zip(candidates, times, strict=True)
+        Layout(plan=candidate.job.plan, uncontended=time, memory=candidate.memory)
+        for candidate, time in zip(candidates, times, strict=True)
     ]

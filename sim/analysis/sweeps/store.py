@@ -125,9 +125,9 @@ class Store:
             except sqlite3.DatabaseError:
                 self.damaged += 1
 
-    def _refuse(self, what: str, remedy: str) -> None:
+    def _refuse(self, fault: str, remedy: str) -> None:
         self._db.close()
-        raise InputError(f"--store {self.path}", what, remedy)
+        raise InputError(f"--store {self.path}", fault, remedy)
 
     def _number(self, query: str) -> int:
         return int(self._db.execute(query).fetchone()[0])

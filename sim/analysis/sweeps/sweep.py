@@ -107,10 +107,10 @@ def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) 
     """
     at_all_points(scenario, points, always)
     right: set[tuple[str, str]] = set()
-    for own in _values(points):
-        if own in right:
+    for pair in _values(points):
+        if pair in right:
             continue
-        key, value = own
+        key, value = pair
         wrong = None
         for point in islice((point for point in points if repr(point.get(key)) == value), _TRIED):
             wrong = _mistake(scenario, point)
@@ -163,8 +163,8 @@ def _of_values_together(error: InputError, name: str) -> bool:
     """Return whether an error says that values of the scenario `name` do not fit together. Other
     errors concern unknown names and keys, and values of other files."""
     head, tail = error.where.partition(", ")[0], error.where.rpartition(", ")[2]
-    own = head == name or tail in ("plan", "balance") or "GPUs" in error.what
-    return own and not isinstance(error, UnknownNameError)
+    of_scenario = head == name or tail in ("plan", "balance") or "GPUs" in error.what
+    return of_scenario and not isinstance(error, UnknownNameError)
 
 
 def _computed(
@@ -249,14 +249,14 @@ def answers(task: SweepTask) -> list[Answer]:
 def _loaded(scenario: str | BaseScenario, point: Point) -> BaseScenario:
     """Return the scenario at a point. Points that differ only in values of the files that the
     scenario names share a loaded scenario."""
-    of_files = {key: own for key, own in point.items() if "." in key and head_of(key) in FILES}
-    own = {key: value for key, value in point.items() if key not in of_files}
-    return kind.load(_without_changes(scenario, own), of_files)
+    of_files = {key: value for key, value in point.items() if "." in key and head_of(key) in FILES}
+    rest = {key: value for key, value in point.items() if key not in of_files}
+    return kind.load(_without_changes(scenario, rest), of_files)
 
 
-@reads.kept(4, key=lambda scenario, own: (scenario, repr(own)))
-def _without_changes(scenario: str | BaseScenario, own: Point) -> BaseScenario:
-    return kind.load(scenario, own)
+@reads.kept(4, key=lambda scenario, point: (scenario, repr(point)))
+def _without_changes(scenario: str | BaseScenario, point: Point) -> BaseScenario:
+    return kind.load(scenario, point)
 
 
 class _Asked:
@@ -310,12 +310,12 @@ def _told(value: Any) -> Any:
     """Return a value as plain data, with the class of each dataclass. Raises `InputError` for an
     object that cannot be told apart from others of its class."""
     if is_dataclass(value) and not isinstance(value, type):
-        own = {key.name: _told(getattr(value, key.name)) for key in fields(value)}
-        return [type(value).__qualname__, own]
+        values = {key.name: _told(getattr(value, key.name)) for key in fields(value)}
+        return [type(value).__qualname__, values]
     if isinstance(value, Mapping):
-        return {str(name): _told(own) for name, own in value.items()}
+        return {str(name): _told(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_told(own) for own in value]
+        return [_told(entry) for entry in value]
     if value is None or isinstance(value, str | int | float):
         return value
     if hasattr(value, "tolist"):  # a number or array of numpy

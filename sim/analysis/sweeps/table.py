@@ -23,7 +23,7 @@ def table(rows: Sequence[tuple[Mapping[str, Any], Row]]) -> "pd.DataFrame":
     """Return a row for each point: varied keys, all inputs, all metrics, validity and wall time."""
     import pandas as pd
 
-    merged = [{key: _cell(own) for key, own in {**point, **row}.items()} for point, row in rows]
+    merged = [{key: _cell(value) for key, value in {**point, **row}.items()} for point, row in rows]
     varied = list(dict.fromkeys(key for point, _ in rows for key in point))
     names = sorted(dict.fromkeys(name for row in merged for name in row), key=_place)
     columns = [*varied, *(name for name in names if name not in varied)]
@@ -41,9 +41,9 @@ def with_differences(frame: "pd.DataFrame") -> "pd.DataFrame":
         cells = frame[column].tolist()
         given = (at for at in valid if isinstance(cells[at], str))
         runs = {at: np.array(json.loads(cells[at]), np.float64) for at in given}
-        if len({len(own) for own in runs.values()}) != 1 or valid[0] not in runs:
+        if len({len(values) for values in runs.values()}) != 1 or valid[0] not in runs:
             continue  # also where a stopped sweep drew fewer runs at some points
-        found = {at: paired(runs[valid[0]], own) for at, own in runs.items() if at != valid[0]}
+        found = {at: paired(runs[valid[0]], other) for at, other in runs.items() if at != valid[0]}
         name = column.removesuffix("runs") + "difference"
         for key, ending in (("by", ""), ("low", "_low"), ("high", "_high")):
             shares = [getattr(found.get(at), key, None) for at in range(len(frame))]

@@ -54,14 +54,14 @@ def ablations(
 ) -> list[Ablation]:
     """Switch off each mechanism for each table; return the results where a prediction moves."""
     named = mechanisms()
-    variants = [{}, *(dict(flat(one.without)) for one in named)]
+    variants = [{}, *(dict(flat(mechanism.without)) for mechanism in named)]
     whole, *others = validate_each(paths, variants, at_most=at_most, jobs=jobs)
     found = [
         _of(mechanism.name, table, less)
         for mechanism, without in zip(named, others, strict=True)
         for table, less in zip(whole, without, strict=True)
     ]
-    return [one for one in found if one.moved]
+    return [row for row in found if row.moved]
 
 
 def _of(mechanism: str, table: ValidatedTable, without: ValidatedTable) -> Ablation:
@@ -91,12 +91,12 @@ def to_dict(found: Sequence[Ablation]) -> list[dict[str, Any]]:
     """Return the fractions that `--json` prints."""
     return [
         {
-            "mechanism": one.mechanism,
-            "table": one.table,
-            "rows": one.rows,
-            "moved": one.moved,
-            **{key: one.before[key] for key in SHOWN},
-            **{f"{key}_without": one.after[key] for key in SHOWN},
+            "mechanism": row.mechanism,
+            "table": row.table,
+            "rows": row.rows,
+            "moved": row.moved,
+            **{key: row.before[key] for key in SHOWN},
+            **{f"{key}_without": row.after[key] for key in SHOWN},
         }
-        for one in found
+        for row in found
     ]

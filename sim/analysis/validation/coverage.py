@@ -73,11 +73,13 @@ def kinds(
     ones, then lacks this kind. The coverage shows how sure a prediction is for a kind of work that
     nobody has measured."""
     timed = [_timed(table) for table in tables]
-    shown = (packaged or evidence()).replaced(spreads(timed), tables={one.name for one in timed})
+    shown = (packaged or evidence()).replaced(
+        spreads(timed), tables={table.name for table in timed}
+    )
     runs = [run for table in timed for run in table.rows if run.campaign]
     found = []
     for kind in sorted({run.campaign.work for run in runs if run.campaign}):
-        known = Evidence(spreads=tuple(one for one in shown.spreads if one.work != kind))
+        known = Evidence(spreads=tuple(spread for spread in shown.spreads if spread.work != kind))
         of_kind = [run for run in runs if run.campaign and run.campaign.work == kind]
         held = _held(_judged(of_kind, known))
         found.append({"kind": kind, "rows": len(of_kind), **asdict(held)})
@@ -117,17 +119,17 @@ def _judged(runs: Sequence[ValidatedRun], known: Evidence) -> list[tuple[float, 
 
 def _held(judged: Sequence[tuple[float, Interval]]) -> Held:
     return Held(
-        covered=fmean(own.low <= measured <= own.high for measured, own in judged),
-        width=fmean(own.high / own.low for _, own in judged),
-        score=fmean(score(measured, own) for measured, own in judged),
-        off=fmean(abs(log(measured / own.expected)) for measured, own in judged),
+        covered=fmean(interval.low <= measured <= interval.high for measured, interval in judged),
+        width=fmean(interval.high / interval.low for _, interval in judged),
+        score=fmean(score(measured, interval) for measured, interval in judged),
+        off=fmean(abs(log(measured / interval.expected)) for measured, interval in judged),
     )
 
 
-def score(measured: float, own: Interval) -> float:
+def score(measured: float, interval: Interval) -> float:
     """Return the interval score of log(step time); smaller is better."""
-    outside = max(log(own.low / measured), log(measured / own.high), 0.0)
-    return log(own.high / own.low) + 2.0 / (1.0 - own.level) * outside
+    outside = max(log(interval.low / measured), log(measured / interval.high), 0.0)
+    return log(interval.high / interval.low) + 2.0 / (1.0 - interval.level) * outside
 
 
 def summary(coverages: Sequence[Coverage]) -> dict[str, Any]:
@@ -143,8 +145,8 @@ def summary(coverages: Sequence[Coverage]) -> dict[str, Any]:
             for kept_out in ("table", "rows")
         },
         "tables": [
-            {"table": one.name, "rows": one.count, "table_kept_out": asdict(one.table),
-             "rows_kept_out": asdict(one.rows)} for one in coverages
+            {"table": table.name, "rows": table.count, "table_kept_out": asdict(table.table),
+             "rows_kept_out": asdict(table.rows)} for table in coverages
         ],
     }  # fmt: skip
 

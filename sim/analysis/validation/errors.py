@@ -153,7 +153,7 @@ def missed(errors: Mapping[str, Any]) -> set[str]:
 def mean_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the means of the tables' figures, each over the tables that have the figure."""
     keys = ("mape", "median", "bias", "spearman", "naive_mape", "regret_median", "regret_mean")
-    found = {key: [own[key] for own in summaries if own.get(key) is not None] for key in keys}
+    found = {key: [row[key] for row in summaries if row.get(key) is not None] for key in keys}
     return {key: float(np.mean(values)) for key, values in found.items() if values}
 
 

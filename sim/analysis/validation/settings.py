@@ -52,13 +52,13 @@ def check(
     taken = {key for key in settings if key.startswith("plan.")}
     named = [(str(row["id"]), str(row["cluster"]), str(row["software"])) for row in rows]
     for cluster in {cluster for _, cluster, _ in named if catalog.has(_TOPOLOGIES, cluster)}:
-        own = _of_cluster(cluster, settings, cluster)
-        topologies.load(cluster, own)
-        taken |= {key if key in settings else f"topology.{key}" for key in own}
+        changes = _of_cluster(cluster, settings, cluster)
+        topologies.load(cluster, changes)
+        taken |= {key if key in settings else f"topology.{key}" for key in changes}
     for software in {software for *_, software in named if catalog.has(_STACKS, software)}:
-        own = _of_stack(software, settings, software)
-        _stack(software, own, software)
-        taken |= {f"stack.{key}" for key in own}
+        changes = _of_stack(software, settings, software)
+        _stack(software, changes, software)
+        taken |= {f"stack.{key}" for key in changes}
     if all_used and (unused := [key for key in settings if key not in taken]):
         fault = f"no file that these rows name has the table of {unused[0]!r}"
         raise InputError("--set", fault, "`sim show NAME` shows what a file has")

@@ -76,7 +76,7 @@ def _beside_their_jobs(runs: Sequence[ValidatedRun]) -> tuple[list[float], int]:
     jobs."""
     jobs = grouped((run.job, error(run)) for run in runs)
     several = [errors for errors in jobs.values() if len(errors) > 1]
-    return [one - median(errors) for errors in several for one in errors], len(several)
+    return [err - median(errors) for errors in several for err in errors], len(several)
 
 
 def write(tables: Sequence[ValidatedTable], path: Path) -> None:

@@ -67,11 +67,11 @@ def _measured(state: Topology, gpus: int) -> MeasuredBandwidth:
         *(state.network.measured if state.network else ()),
         *(state.checks.measured if state.checks else ()),
     )
-    reduced = [one for one in known if one.collective == "all_reduce"]
+    reduced = [row for row in known if row.collective == "all_reduce"]
     if not reduced:
         fault = "is a state of a cluster, but lists no measured all-reduce"
         raise InputError(state.name, fault, "add one to network.measured or checks.measured")
-    return min(reduced, key=lambda one: abs(log(one.gpus / gpus)))
+    return min(reduced, key=lambda row: abs(log(row.gpus / gpus)))
 
 
 def _bus_bandwidth(cluster: Topology, size: float, gpus: int) -> float:
@@ -250,10 +250,10 @@ def setup_of(row: Mapping[str, Any], settings: Mapping[str, Any] = NO_SETTINGS) 
 def _stack(software: str, where: str) -> Stack:
     """Return a row's stack. Raises `InputError`; for software without a stack, the message may
     name a stack that shares its code."""
-    own = next((own for word, own in _LINEAGE.items() if word in software.lower()), "")
-    if own and not catalog.has("topologies/stacks", software):
-        fault = f"no stack named {software!r}; the stack {own} shares its code or compiler"
-        raise InputError(where, fault, f"add --stack-of '{software}={own}' to use it")
+    stack = next((stack for word, stack in _LINEAGE.items() if word in software.lower()), "")
+    if stack and not catalog.has("topologies/stacks", software):
+        fault = f"no stack named {software!r}; the stack {stack} shares its code or compiler"
+        raise InputError(where, fault, f"add --stack-of '{software}={stack}' to use it")
     return stacks.load(software, where=where)
 
 
@@ -263,8 +263,8 @@ def run_by(
     """Return the tables with the stacks that `stack_of` gives to software. Raises `InputError` for
     software that no row names, and for an unknown stack."""
     named = {str(row["software"]) for rows in tables for row in rows}
-    for software, own in stack_of.items():
-        catalog.find("topologies/stacks", own, where="--stack-of")
+    for software, stack in stack_of.items():
+        catalog.find("topologies/stacks", stack, where="--stack-of")
         if software not in named:
             fault = f"no row has software = {software!r}"
             raise InputError.unknown("--stack-of", fault, software, sorted(named))
@@ -371,8 +371,8 @@ def _offload(row: Mapping[str, Any]) -> dict[str, float]:
         if found is None:
             remedy = "write it like 'optimizer+parameter:cpu'"
             raise InputError(str(row["id"]), f"offload is {printed}", remedy)
-        percent, what = found.groups()
-        shares[f"{what}s" if what == "parameter" else what] = float(percent or 100) / 100
+        percent, state = found.groups()
+        shares[f"{state}s" if state == "parameter" else state] = float(percent or 100) / 100
     return shares
 
 
@@ -411,13 +411,13 @@ _DISPATCHERS = {"alltoall": "flat", "deepep": "deepep", "hybridep": "hierarchica
 def _experts(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return how tokens reach their experts, and whether the exchange is overlapped."""
     printed = row.get("dispatcher")
-    own: dict[str, Any] = {"overlap_experts": True} if _true(row, "a2a_overlap") else {}
+    keys: dict[str, Any] = {"overlap_experts": True} if _true(row, "a2a_overlap") else {}
     if isinstance(printed, str) and printed:
         if printed not in _DISPATCHERS:
             fault = f"dispatcher {printed!r} is not known"
             raise InputError.unknown(str(row["id"]), fault, printed, list(_DISPATCHERS))
-        own["dispatcher"] = _DISPATCHERS[printed]
-    return own
+        keys["dispatcher"] = _DISPATCHERS[printed]
+    return keys
 
 
 def _recompute(row: Mapping[str, Any]) -> str | list[str]:

@@ -132,7 +132,7 @@ def validate_each(
     measured = [
         (path.stem, _spread(table, at_most)) for path, table in zip(paths, tables, strict=True)
     ]
-    rows = [row for _, own in measured for row in own]
+    rows = [row for _, table in measured for row in table]
     for settings in variants:
         check(settings, rows, all_used=len(variants) == 1)
     found = _predicted(rows, variants, jobs)
@@ -152,11 +152,11 @@ def _tables(
     variant: int,
 ) -> list[ValidatedTable]:
     tables, first = list[ValidatedTable](), 0
-    for name, own in measured:
-        places = range(first, first + len(own))
-        first += len(own)
+    for name, rows in measured:
+        places = range(first, first + len(rows))
+        first += len(rows)
         runs = tuple(found[place][variant] for place in places if place in found)
-        if runs or not own:  # a stopped validation leaves out tables without an answer
+        if runs or not rows:  # a stopped validation leaves out tables without an answer
             tables.append(ValidatedTable(name=name, rows=runs))
     return tables
 
@@ -214,9 +214,9 @@ def predict(
 
 def _simulated(setup: PlanSetup, known: list[_Simulated]) -> _Simulated:
     """Simulate a job on its machine, once even if it was measured several times."""
-    for one in known:
-        if setup.same_as(one.setup):
-            return one
+    for simulated in known:
+        if setup.same_as(simulated.setup):
+            return simulated
     result = answer(setup)
     known.append(_Simulated(setup, result, memories(setup.job, training_step(setup.job))))
     return known[-1]

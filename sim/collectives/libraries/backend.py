@@ -41,8 +41,8 @@ def load(name: str = "nccl", *, where: str = "command line") -> Backend:
     """
     path = _located(name, where)
     found = measured(str(path), where=where) if path else None
-    own = catalog.find("topologies/backends", found.backend if found else name, where=where)
-    data, place = catalog.document("topologies/backends", own), catalog.place(own)
+    file = catalog.find("topologies/backends", found.backend if found else name, where=where)
+    data, place = catalog.document("topologies/backends", file), catalog.place(file)
     if path and found:
         data = catalog.overlaid(data, found.constants)
         place = f"{catalog.place(path)}, constants"

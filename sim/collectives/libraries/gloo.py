@@ -146,9 +146,9 @@ def _loads(call: CollectiveCall, both: float, name: str) -> tuple[LevelLoads, in
     if name == "nvls":
         raise refused(call, name, "runs in a switch, which Gloo does not use")
     nics = call.interconnect.nic_share(call.shape.per_node) / (call.interconnect.nic_bandwidth or 1)
-    loads, rounds, own = _usual(call.kind, call.shape, both, int(nics))
-    if name in (AUTO, own):
-        return loads, rounds, own
+    loads, rounds, usual = _usual(call.kind, call.shape, both, int(nics))
+    if name in (AUTO, usual):
+        return loads, rounds, usual
     loads, steps = on_levels(name, call.kind, call.shape)
     return _times(loads, both), steps.intra + steps.inter, name
 

@@ -387,8 +387,8 @@ def _along(nccl_call: NcclCall, name: str, protocol: NcclProtocol) -> CallCost:
 
 def _with_own_part(nccl_call: NcclCall, loads: LevelLoads, touch: float) -> LevelLoads:
     """Loads plus the copy of a rank's own part (S/n), if other parts pass through ports."""
-    own = touch / nccl_call.call.shape.ranks if loads.port else 0.0
-    return LevelLoads(port=loads.port + own, nic=loads.nic)
+    part = touch / nccl_call.call.shape.ranks if loads.port else 0.0
+    return LevelLoads(port=loads.port + part, nic=loads.nic)
 
 
 def _tree(nccl_call: NcclCall, protocol: NcclProtocol) -> CallCost:
@@ -495,7 +495,7 @@ def _of_channels(nccl_call: NcclCall) -> float:
 C = TypeVar("C")
 
 
-def _named(known: Mapping[str, C], name: str, what: str) -> C:
+def _named(known: Mapping[str, C], name: str, noun: str) -> C:
     if name not in known:
-        raise InputError("nccl backend", f"no {what} named {name!r}", f"known: {', '.join(known)}")
+        raise InputError("nccl backend", f"no {noun} named {name!r}", f"known: {', '.join(known)}")
     return known[name]

@@ -77,6 +77,6 @@ def errors(replayed: Floats, clocked: Sequence[float]) -> tuple[float, float]:
     relative = np.array(replayed) / np.array(clocked) - 1.0
     worst = float(np.abs(relative).max())
     if worst > TOLERANCE:
-        what = f"transfers contend, and replay is off by {worst:.1%} on {len(clocked)} samples"
-        raise InexactError("--engine replay", what, "use --engine clock")
+        fault = f"transfers contend, and replay is off by {worst:.1%} on {len(clocked)} samples"
+        raise InexactError("--engine replay", fault, "use --engine clock")
     return float(relative.mean()), worst

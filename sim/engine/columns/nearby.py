@@ -121,9 +121,9 @@ def _advance(step: _Step, values: Singles, rows: Singles, terms: Singles, more: 
     np.subtract(others, step.slack, out=others)
     place = 0
     for nodes in step.after:
-        own = out[nodes]
-        np.maximum(own, others[place : place + len(own)], out=own)
-        place += len(own)
+        latest = out[nodes]
+        np.maximum(latest, others[place : place + len(latest)], out=latest)
+        place += len(latest)
 
 
 def _step(level: Level, values: Floats, rows: Floats, place: NDArray[np.intp]) -> _Step:

@@ -42,13 +42,13 @@ class Weights:
             self._more[key] = self._row({**dict(self.sums[row])}, ((parameter, 1),))
         return self._more[key]
 
-    def both(self, one: int, other: int) -> int:
+    def both(self, left: int, right: int) -> int:
         """The row of the sum of two rows."""
-        if one == NOTHING or other == NOTHING:
-            return one or other
-        key = (one, other)
+        if left == NOTHING or right == NOTHING:
+            return left or right
+        key = (left, right)
         if key not in self._joined:
-            self._joined[key] = self._row(dict(self.sums[one]), self.sums[other])
+            self._joined[key] = self._row(dict(self.sums[left]), self.sums[right])
         return self._joined[key]
 
     def surely(self, larger: int, smaller: int) -> bool:

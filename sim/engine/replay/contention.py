@@ -31,13 +31,13 @@ def contends(writer: Writer) -> Flags:
         if beside or len(stages) > 1:
             shared[link] = beside, stages
     for number in np.flatnonzero(~found).tolist() if shared else ():
-        own = {
+        links = {
             link: ([use.column(number) for use in beside], stages)
             for link, (beside, stages) in shared.items()
         }
         from sim.engine.replay.contention_inside import overfull_inside  # few links are shared
 
-        found[number] = overfull_inside(writer.column(number), own)
+        found[number] = overfull_inside(writer.column(number), links)
     return found
 
 
@@ -57,10 +57,10 @@ def _outside(writer: Writer) -> dict[int, list[LinkUse]]:
     uses: dict[int, list[LinkUse]] = {}
     links = [e.machine.links for e in writer.estimates]
     for traffic, begun in (*writer.messages(), *writer.collectives()):
-        begin = begun + np.array([own.latency for own in traffic])
-        end = begin + np.array([own.seconds for own in traffic])
+        begin = begun + np.array([of_column.latency for of_column in traffic])
+        end = begin + np.array([of_column.seconds for of_column in traffic])
         taken = [dict(shares(*pair)) for pair in zip(traffic, links, strict=True)]
-        for link in dict.fromkeys(link for own in taken for link in own):
-            share = np.array([own.get(link, 0.0) for own in taken])
+        for link in dict.fromkeys(link for loads in taken for link in loads):
+            share = np.array([loads.get(link, 0.0) for loads in taken])
             uses.setdefault(link, []).append(LinkUse(share, begin, end))
     return uses

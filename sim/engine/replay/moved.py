@@ -79,7 +79,7 @@ def _moved(step: TailStep, stage: int, desk: RankTransfers, costs: Costs) -> Tai
     operation = step.operation
     if isinstance(operation, Communicate):
         traffic = tuple([(call, desk.traffic(call, stage)) for call, _ in step.traffic])
-        numbers = tuple([own.alone for _, own in traffic])
+        numbers = tuple([load.alone for _, load in traffic])
         return TailStep(operation, step.members, numbers, traffic=traffic)
     cost = costs.of(operation.work)
     return TailStep(operation, (), tuple(cost.duration), cost.parts)

@@ -133,13 +133,13 @@ class Pipeline:
         maps = np.concatenate([durations.maps, _idle(durations.maps)], axis=2)[:, :, kind]
         never = np.full_like(maps[:, 0], -np.inf)
         few = [(self.computed[nodes] < back)[:, None] for back in (1, 2)]
-        own = [
+        local = [
             np.maximum(maps[:, READY], np.where(few[0], never, maps[:, COMPUTED])),
             maps[:, HOST],
             *(maps[:, FIRST_STREAM + side] for side in range(sides)),
         ]
         if durations.asks_before_last:
-            own.append(np.where(few[1], never, maps[:, COMPUTED_2]))
+            local.append(np.where(few[1], never, maps[:, COMPUTED_2]))
         arrival = maps[:, READY]
         if self.sync:
             arrival = np.maximum(arrival, maps[:, HOST])
@@ -149,12 +149,12 @@ class Pipeline:
                        np.where(few[1], maps[:, COMPUTED_2], never))  # fmt: skip
             arrival = np.maximum.reduce([arrival, maps[:, BROUGHT], *missing])
         count = FIRST_SIDE - 2 + len(maps)
-        lags = np.full((count, len(own) + len(grid.nodes), *maps.shape[2:]), -np.inf)
+        lags = np.full((count, len(local) + len(grid.nodes), *maps.shape[2:]), -np.inf)
         mapped = [END, HOST_FREE, *range(FIRST_SIDE, count)]
-        for cause, lag in enumerate(own):
+        for cause, lag in enumerate(local):
             lags[mapped, cause] = lag
-        lags[mapped, len(own) :] = arrival[:, None]
-        lags[ARRIVAL, len(own) :] = 0.0
+        lags[mapped, len(local) :] = arrival[:, None]
+        lags[ARRIVAL, len(local) :] = 0.0
         lags[REACHED] = np.maximum(lags[END], lags[HOST_FREE])
         return lags
 

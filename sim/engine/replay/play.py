@@ -162,7 +162,7 @@ class FoldedMachine:
     def asked(self, stage: int, calls: Iterable[Call]) -> tuple[tuple[float, ...], ...]:
         """The seconds on the network, the memory traffic and the SMs of each call of passes."""
         traffic = (self.desks[stage].traffic(call, stage) for call in calls)
-        return tuple([(own.alone, own.at_once, own.memory, own.ctas) for own in traffic])
+        return tuple([(cost.alone, cost.at_once, cost.memory, cost.ctas) for cost in traffic])
 
     def _closing_of(self, stage: int, stage_program: Stage) -> StepTail:
         last = stage_program.closing, stage_program.beside

@@ -63,8 +63,8 @@ class Repeating:
         alike &= (np.abs(np.diff(steps[:, slower], axis=0)) <= close).all(axis=(0, 1, 2))
         first = np.cumsum([0, *(region.long for region in self.regions)])[:-1]
         moments += repeats * period
-        own = (steps[0, slower][:, first] - period) * repeats  # [moments, stages, layouts]
-        moments[slower, : pipeline.grid.size] += own[:, pipeline.grid.stage]
+        correction = (steps[0, slower][:, first] - period) * repeats  # [moments, stages, layouts]
+        moments[slower, : pipeline.grid.size] += correction[:, pipeline.grid.stage]
         behind = pipeline.continued(moments, durations, self._behind(starts, pipeline.grid.ends))
         return behind[:, pipeline.grid.ends], alike
 

@@ -80,7 +80,7 @@ class Writer:
     @cached_property
     def _by_place(self) -> tuple[Indices, Floats, Floats]:
         """Place, start and end of all steps of all streams in the first column, by place."""
-        rows = [row for own in self.rows.values() for row in own]
+        rows = [row for stream_rows in self.rows.values() for row in stream_rows]
         places = np.concatenate([row.place for row in rows])
         starts = np.concatenate([row.start[:, 0] for row in rows])
         ends = np.concatenate([row.end[:, 0] for row in rows])
@@ -153,10 +153,10 @@ class Writer:
     def traffic(self, kind: int, number: int) -> Iterator[tuple[Collective, Sequence[Traffic]]]:
         """Yield the collectives of an operation of passes, with their traffic in each column."""
         stage = self.grid.kinds[kind][0]
-        own = [(e.machine.desks[stage], e.maps[kind].played[number]) for e in self.estimates]
-        for place, call in enumerate(own[0][1].collectives):
-            if own[0][0].group(call, stage) is not None:
-                yield call, [desk.traffic(op.collectives[place], stage) for desk, op in own]
+        columns = [(e.machine.desks[stage], e.maps[kind].played[number]) for e in self.estimates]
+        for place, call in enumerate(columns[0][1].collectives):
+            if columns[0][0].group(call, stage) is not None:
+                yield call, [desk.traffic(op.collectives[place], stage) for desk, op in columns]
 
     def _traffic_at_end(
         self, stage: int, number: int
@@ -262,7 +262,7 @@ class Writer:
 
     def _operation(self, kind: int, number: int, nodes: Indices) -> None:
         played = self.estimate.maps[kind].played[number]
-        start, end = (self.at(self.lags(kind, number, one), nodes) for one in ("start", "end"))
+        start, end = (self.at(self.lags(kind, number, when), nodes) for when in ("start", "end"))
         flights = [
             (self._kind(call.cause, call.kind), start, start + _alone(traffic))
             for call, traffic in self.traffic(kind, number)
@@ -283,14 +283,14 @@ class Writer:
     @cached_property
     def _own(self) -> Indices:
         """The pass of every node, as in `Track.actions`."""
-        own = np.full((self.grid.size, 3), NONE, dtype=np.intp)
+        passes = np.full((self.grid.size, 3), NONE, dtype=np.intp)
         for actions, end in zip(self.grid.schedule.actions, self.grid.ends.tolist(), strict=True):
             kinds, places = np.unique(actions.kinds, return_inverse=True)
             codes = np.array([KINDS.index(kind) for kind in kinds.tolist()], dtype=np.intp)
             first = end - len(actions.rows)
             rows = codes[places], actions.microbatches, actions.chunks
-            own[first:end] = np.stack(rows, axis=1)
-        return own
+            passes[first:end] = np.stack(rows, axis=1)
+        return passes
 
     def _messages(self) -> None:
         """Write messages on streams of their own; receipts may block the compute stream instead."""
@@ -306,8 +306,8 @@ class Writer:
         if len(sent):
             self._queued("send", sent, grid.target, grid.target[sent])
 
-    def _queued(self, what: str, nodes: Indices, peers: Indices, takers: Indices) -> None:
-        """Write sends or receipts (`what`), which wait for earlier entries of the same stream."""
+    def _queued(self, verb: str, nodes: Indices, peers: Indices, takers: Indices) -> None:
+        """Write sends or receipts (`verb`), which wait for earlier entries of the same stream."""
         grid, stages = self.grid, self.grid.schedule.stages
         keys = (grid.way[nodes] * stages + grid.stage[nodes]) * stages + grid.stage[peers[nodes]]
         order = np.argsort(keys, kind="stable")
@@ -315,18 +315,18 @@ class Writer:
         begun, end = self._begun[takers], self.moments[ARRIVAL, takers]
         before = np.concatenate((np.zeros_like(end[:1]), end[:-1]))
         before[np.concatenate(([True], np.diff(keys) != 0))] = 0.0
-        start = np.maximum(self.moments[END, nodes], before) if what == "send" else before
-        names = {key: self._stream(what, key) for key in dict.fromkeys(keys.tolist())}
+        start = np.maximum(self.moments[END, nodes], before) if verb == "send" else before
+        names = {key: self._stream(verb, key) for key in dict.fromkeys(keys.tolist())}
         for name in dict.fromkeys(names.values()):
             here = np.isin(keys, [key for key, stream in names.items() if stream == name])
             flights = [(self._send, begun[here], end[here])]
             self._add(name, nodes[here], self.room // 2, start[here], end[here], flights=flights)
 
-    def _stream(self, what: str, key: int) -> str:
+    def _stream(self, verb: str, key: int) -> str:
         stages = self.grid.schedule.stages
         rest, peer = divmod(key, stages)
         way, stage = divmod(rest, stages)
-        return message_stream(what, "FB"[way], stage, peer, stages)
+        return message_stream(verb, "FB"[way], stage, peer, stages)
 
     def _exchanges(self) -> None:
         """Write blocking exchanges. An exchange sends the output of the pass before it and receives
@@ -437,14 +437,14 @@ class Writer:
 
 
 def _alone(traffic: Sequence[Traffic]) -> Floats:
-    return np.array([own.alone for own in traffic])
+    return np.array([of_column.alone for of_column in traffic])
 
 
 def _in_columns(parts: Sequence[Parts | None]) -> Mapping[Cause, float | Floats] | None:
     """Seconds by cause of a step in all columns, or numbers if all columns are equal."""
     first = parts[0]
-    if first is None or all(own == first for own in parts):
+    if first is None or all(seconds == first for seconds in parts):
         return first
-    given = [own or {} for own in parts]
-    causes = dict.fromkeys(cause for own in given for cause in own)
-    return {cause: np.array([own.get(cause, 0.0) for own in given]) for cause in causes}
+    given = [seconds or {} for seconds in parts]
+    causes = dict.fromkeys(cause for seconds in given for cause in seconds)
+    return {cause: np.array([seconds.get(cause, 0.0) for seconds in given]) for cause in causes}

@@ -82,7 +82,7 @@ def of_tree(
     size = pod if 0 < pod < nodes else leaf
     sizes = [min(size, nodes - first) for first in range(0, nodes, size)]
     cables, often = (leaf, nics // planes) if rails else (leaf * nics, 1)
-    plane = _joined(often * [[cables] * -(-own // leaf) for own in sizes], radix, over)
+    plane = _joined(often * [[cables] * -(-pod_nodes // leaf) for pod_nodes in sizes], radix, over)
     switches = tuple(planes * count for count in plane.switches)
     return Bill(switches=switches, links=nodes * nics, trunks=planes * plane.trunks)
 

@@ -60,12 +60,12 @@ class Storage:
 
     def bandwidth_of(self, kind: str) -> float:
         """The rate of a link: B/s, or operations a second; 0 where the store has no such link."""
-        own = {
+        rates = {
             "storage-up": self.write,
             "storage-down": self.read,
             "operations": self.operations,
         }
-        return own.get(kind, self.bandwidth)
+        return rates.get(kind, self.bandwidth)
 
     def efficiency_of(self, kind: str) -> float:
         """The share of payload on a link: 1 for the store itself, whose rates are measured."""

@@ -266,13 +266,13 @@ def _without_other_prices(
             continue
         files = catalog.lineage("topologies", catalog.find("topologies", name, where=where))
         path = next(path for path in files if part in catalog.read(path).get("price", {}))
-        stated, own = _loaded(str(path), {}, where), topology.network
+        stated, network = _loaded(str(path), {}, where), topology.network
         if part == "hour" and stated.device.name != topology.device.name:
-            if any("price" in catalog.read(own) for own in files[: files.index(path)]):
+            if any("price" in catalog.read(file) for file in files[: files.index(path)]):
                 fault = f"is missing: {path.stem} has the rent of {stated.device.name}"
                 raise InputError(f"topology {name}, price.hour", fault, "give it in [price]")
             return replace(topology, price=None)
-        if any(getattr(stated.network, key, None) != getattr(own, key, None) for key in keys):
+        if any(getattr(stated.network, key, None) != getattr(network, key, None) for key in keys):
             unknown[part] = None
     return replace(topology, price=replace(price, **unknown)) if price and unknown else topology
 

@@ -156,9 +156,9 @@ class Profile:
         return {kind: Curve(tuple(sorted(points.items()))) for kind, points in seconds.items()}
 
 
-def busy(profile: str, what: str, p95: float) -> str:
+def busy(profile: str, predictions: str, p95: float) -> str:
     """The warning that a profile may have been measured beside other work; every run prints it."""
-    errs = f"{what} err by {p95:.0%} (95th percentile)"
+    errs = f"{predictions} err by {p95:.0%} (95th percentile)"
     return f"profile of {profile}: {errs}; measured on a busy machine?"
 
 
@@ -193,6 +193,6 @@ def _profile(path: Path) -> Profile:
         fault = f"samples = {samples}, but {table.name} has {len(measurements)} kernels"
         remedy = "take the CSV that the profile came with, or correct samples"
         raise InputError(catalog.place(path), fault, remedy)
-    own = origin.operators
-    operators = dispatch.read(path.parent / own, path) if own else ()
+    file = origin.operators
+    operators = dispatch.read(path.parent / file, path) if file else ()
     return Profile(origin=origin, measurements=measurements, operators=operators)

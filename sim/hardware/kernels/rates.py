@@ -51,7 +51,7 @@ class Shares:
     fp4: float | None = None
 
     def __post_init__(self) -> None:
-        for share in (getattr(self, own.name) for own in fields(self)):
+        for share in (getattr(self, key.name) for key in fields(self)):
             if share is not None and not 0 < share <= 1.2:
                 raise ValueError(f"a share of {share} of the peak is outside (0, 1.2]")
 

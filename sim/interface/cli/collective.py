@@ -72,9 +72,9 @@ def collective(
         sizes=_sizes(size, sizes),
         topology=topology,
         algorithm=[name.strip() for name in algorithm.split(",") if name.strip()],
-        slow={link: options.factor_of("--slow", own) for link, own in _pairs("--slow", slow)},
+        slow={link: options.factor_of("--slow", text) for link, text in _pairs("--slow", slow)},
         traffic=dict(_pairs("--traffic", traffic)),
-        late={_rank(rank): own for rank, own in _pairs("--late", late)},
+        late={_rank(rank): text for rank, text in _pairs("--late", late)},
         placement=_placement(placement),
         **question,
     )

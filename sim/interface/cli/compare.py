@@ -64,8 +64,8 @@ def _of_all(settings: tuple[str, ...], jobs: tuple[str, ...]) -> Iterator[str]:
     for setting in settings:
         key, _, value = setting.partition("=")
         if key == "sharing.method" and value.endswith(".py"):
-            own = {f"{key}={name}" for key, name in adopted(value).items()}
-            if not own.isdisjoint(named for job in jobs for named in _methods_named(job)):
+            methods = {f"{key}={name}" for key, name in adopted(value).items()}
+            if not methods.isdisjoint(named for job in jobs for named in _methods_named(job)):
                 continue
         yield setting
 

@@ -81,7 +81,7 @@ def _slower(answer: "LineDifferences", allowed: float) -> str:
     said = f"slower: {was} -> {now} ({answer.slower:+.1%}{alike}, {allowed:.1%} allowed)"
     if alike:  # seconds of causes and lines are those of whole steps
         return said
-    worst = {**answer.causes, **{own.after or own.before: own.seconds for own in answer.lines}}
+    worst = {**answer.causes, **{line.after or line.before: line.seconds for line in answer.lines}}
     least = 1e-3 * answer.step_times[0]
     named = [f"{name} {1e3 * more:+.1f} ms" for name, more in worst.items() if more > least]
     return "; ".join(filter(None, (said, ", ".join(named[:_WORST]))))

@@ -127,8 +127,8 @@ def answers(draws: str = "Draw it", *aliases: str) -> Callable[[_Command], _Comm
             form = Form(
                 **{key: given.pop(key) for key in ("as_json", "picture", "report", "width")}
             )
-            drawn = [one for one in (form.picture, *given.values()) if isinstance(one, Path)]
-            if form.width is not None and not any(one.suffix in PICTURES for one in drawn):
+            drawn = [path for path in (form.picture, *given.values()) if isinstance(path, Path)]
+            if form.width is not None and not any(path.suffix in PICTURES for path in drawn):
                 raise InputError("--width", "there is no picture", "add --picture FILE.png")
             try:
                 command(form=form, **given)

@@ -80,11 +80,11 @@ def import_(
     except InputError as error:
         where = error.where if stem == _UNNAMED else f"{source}, {error.where}"
         raise InputError(where, error.what, error.remedy) from None
-    own = _model(job, framework, model)
-    called = own["like"] if own.keys() == {"like"} else name
+    model_table = _model(job, framework, model)
+    called = model_table["like"] if model_table.keys() == {"like"} else name
     from sim.interface.starting import scenario_file
 
-    files = {scenario_file("models", name, force=force): own} if called == name else {}
+    files = {scenario_file("models", name, force=force): model_table} if called == name else {}
     scenario: dict[str, Any] = {"model": called, "topology": topology, "stack": job.stack}
     scenario |= {"gpus": job.gpus} if job.gpus else {}
     changes = {"change": {"stack": job.changes}} if job.changes else {}
@@ -92,7 +92,7 @@ def import_(
     files[scenario_file("scenarios", name, force=force)] = scenario
     for path, content in files.items():
         _write(path, content)
-    _say(job, name, own)
+    _say(job, name, model_table)
     click.echo(f"sim run {name}")
 
 
@@ -130,11 +130,11 @@ def _say(job: "Imported", name: str, model: dict[str, Any]) -> None:
         click.echo(f"warning: {argument} is not known, and not modelled", err=True)
     click.echo(f"{job.silent} further arguments do not concern a step", err=True)
     if not job.gpus and not job.plan.get("dp"):
-        what = "no number of GPUs is given, so the whole cluster is taken"
-        click.echo(f"warning: {what}; give --gpus, or run it with --gpus", err=True)
+        missing = "no number of GPUs is given, so the whole cluster is taken"
+        click.echo(f"warning: {missing}; give --gpus, or run it with --gpus", err=True)
     if job.model and not {"vocab", "like"} & set(model):
-        what = "the vocabulary comes from the tokenizer"
-        click.echo(f"warning: {what}; put vocab = ... into models/{name}.toml", err=True)
+        missing = "the vocabulary comes from the tokenizer"
+        click.echo(f"warning: {missing}; put vocab = ... into models/{name}.toml", err=True)
 
 
 def _text(source: str) -> tuple[str, str]:

@@ -73,25 +73,25 @@ def _mistakes() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise click.exceptions.Exit(0) from None
     except OSError as error:
-        what = f"cannot be read or written ({error.strerror})"
+        fault = f"cannot be read or written ({error.strerror})"
         where = error.filename or "standard output"
-        raise _Mistake(f"{where}: {what}; check the disk and the path") from None
+        raise _Mistake(f"{where}: {fault}; check the disk and the path") from None
 
 
 def _usage(error: click.UsageError) -> str:
     """Return a message for a command line that click cannot read: place, fault and remedy."""
     command = error.ctx.command_path if error.ctx else "sim"
     message = error.format_message()
-    what = re.split(r"[.\s]*\(?(?:Did you mean|Possible options)", message)[0].rstrip(".")
+    fault = re.split(r"[.\s]*\(?(?:Did you mean|Possible options)", message)[0].rstrip(".")
     given = getattr(error, "option_name", None) or getattr(error, "command_name", None)
     near = get_close_matches(given or "", getattr(error, "possibilities", None) or (), 1, 0.0)
     remedy = f"did you mean {near[0]!r}?" if near else f"see `{command} --help`"
-    if f"--{given}" in chain.from_iterable(one.opts for one in main.commands["run"].params):
+    if f"--{given}" in chain.from_iterable(param.opts for param in main.commands["run"].params):
         remedy = f"it is an option: sim run SCENARIO --{given} ..."
     if re.match(r"-\d", getattr(error, "option_name", "")):
-        what = f"{error.option_name!r} is read as an option"  # type: ignore[attr-defined]
+        fault = f"{error.option_name!r} is read as an option"  # type: ignore[attr-defined]
         remedy = "no number here is negative; put -- before a text that begins with -"
-    return f"{command}: {what[0].lower()}{what[1:]}; {remedy}"
+    return f"{command}: {fault[0].lower()}{fault[1:]}; {remedy}"
 
 
 class _Group(click.Group):

@@ -30,8 +30,8 @@ class Count(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number = int(click.INT.convert(value, param, ctx))
         if not self.least <= number <= self.most:
-            what = f"{number} is not in the range {self.least}<=x<={self.most}."
-            self.fail(what, param, ctx)
+            fault = f"{number} is not in the range {self.least}<=x<={self.most}."
+            self.fail(fault, param, ctx)
         return number
 
 
@@ -189,8 +189,8 @@ def of_scenario(command: Callable[..., None]) -> Callable[..., None]:
         named = {key: given.pop(key) for key in _JOB}
         if given.get("scenario", "") is None:
             apart = of_table(changes(settings))
-            own = [text for text in settings if text.partition("=")[0].strip() not in apart]
-            given["scenario"] = scenario_of(None, own, (), named)
+            rest = [text for text in settings if text.partition("=")[0].strip() not in apart]
+            given["scenario"] = scenario_of(None, rest, (), named)
             command(settings=apart, **given)
             return
         first = [f"{key}={value}" for key, value in named.items() if value is not None]
@@ -216,20 +216,20 @@ def scenario_of(
     from sim.kind import described, load
 
     given = {key: value for key, value in (job or {}).items() if value is not None}
-    own = changes(settings, profiles)
+    overrides = changes(settings, profiles)
     if name is not None:
-        return load(name, {**given, **own})
+        return load(name, {**given, **overrides})
     for key in ("model", "topology"):
         if key not in given:
             fault = f"neither SCENARIO nor --{key}"
             raise InputError("command line", fault, f"name one, or --{key}; see `sim run --help`")
-    if not {"plan", "plan.global_batch"} & own.keys():
+    if not {"plan", "plan.global_batch"} & overrides.keys():
         fault = "global_batch is missing: how many sequences an update takes"
         raise InputError("command line, plan", fault, "add --set plan.global_batch=256")
     from sim.interface.views.model import title
 
     name = f"{title(given['model'])}, {title(given['topology'])}"
-    return described({"name": name, "plan": {}, **given}, own, "command line")
+    return described({"name": name, "plan": {}, **given}, overrides, "command line")
 
 
 def changes(settings: Sequence[str], profiles: Sequence[str] = ()) -> dict[str, Any]:

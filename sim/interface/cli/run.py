@@ -24,8 +24,8 @@ class _WithOutputs(click.Command):
     """A command that also has an option for each module of `sim.interface.outputs`."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        *own, help_option = super().get_params(ctx)
-        return [*own, *map(_option, _outputs()), help_option]
+        *params, help_option = super().get_params(ctx)
+        return [*params, *map(_option, _outputs()), help_option]
 
 
 @cache  # click tells options apart by identity

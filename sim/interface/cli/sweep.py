@@ -69,8 +69,8 @@ def sweep(store: Path, forget: bool, out: Path | None, form: Form, **question: A
 
     answer = swept(store=None if forget else store, **question)
     if answer.damaged:
-        what = f"{answer.damaged} damaged entries of {store} were computed again; check the disk"
-        click.echo(f"warning: {what}", err=True)
+        damage = f"{answer.damaged} damaged entries of {store} were computed again; check the disk"
+        click.echo(f"warning: {damage}", err=True)
     if out is not None:
         write(answer.frame, out)
         wrote(out)

@@ -157,13 +157,15 @@ def _figures(
     `InputError` if other tables are among them."""
     from sim.analysis.validation.figures import owner, validate_figures
 
-    own = [path for path in map(Path, tables) if path.suffix == ".csv" and owner(path) is not None]
-    if not own:
+    paths = [
+        path for path in map(Path, tables) if path.suffix == ".csv" and owner(path) is not None
+    ]
+    if not paths:
         return None
-    if len(own) < len(tables):
-        fault = f"{own[0]} has figures of its own, other tables have steps alone"
+    if len(paths) < len(tables):
+        fault = f"{paths[0]} has figures of its own, other tables have steps alone"
         raise InputError("sim validate", fault, "validate them one after the other")
-    return validate_figures(*own, settings=settings, at_most=at_most)
+    return validate_figures(*paths, settings=settings, at_most=at_most)
 
 
 def _refuse_half_asked(

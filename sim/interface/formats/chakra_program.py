@@ -185,9 +185,9 @@ class _Rank:
             together: list[Node | None] = []
             if isinstance(item, Segment):
                 lasts = self._whole(next(segments))
-                own, flops = f"{name} {item.name}".strip(), {"num_ops": round(item.flops)}
+                label, flops = f"{name} {item.name}".strip(), {"num_ops": round(item.flops)}
                 if lasts or item.flops:
-                    together.append(self._node(own, "compute", after, flops, lasts))
+                    together.append(self._node(label, "compute", after, flops, lasts))
             calls = (item,) if isinstance(item, Collective) else item.beside
             together += [self._call(call, f"{name} {call.name}".strip(), after) for call in calls]
             if nodes := [node for node in together if node is not None]:

@@ -77,12 +77,12 @@ class Arrows:
 
 
 def _arrow(name: str, source: Event, target: Event) -> Iterator[Event]:
-    begin, what = source["ts"], source["args"]["cause"]
+    begin, cause = source["ts"], source["args"]["cause"]
     end = min(max(begin, target["ts"]), target["ts"] + target["dur"])
     for phase, slice, ts in (("s", source, begin), ("f", target, max(begin, end))):
         place = {"pid": slice["pid"], "tid": slice["tid"], "ts": ts}
         more = {"bp": "e"} if phase == "f" else {}
-        yield {"ph": phase, "cat": "transfer", "name": what, "id": name, **place, **more}
+        yield {"ph": phase, "cat": "transfer", "name": cause, "id": name, **place, **more}
 
 
 _UNITS = {"FLOP/s": ("TFLOP/s", 1e12), "B/s": ("GB/s", 1e9)}

@@ -77,9 +77,9 @@ class Choice(_Argument):
         value = keys.get(self.key)
         if value is None or (value == self.values[self.default] and not self.needed):
             return {}
-        word = next((word for word, own in self.values.items() if own == value), None)
+        word = next((word for word, entry in self.values.items() if entry == value), None)
         if word is None:
-            known = " or ".join(str(own) for own in self.values.values() if own is not None)
+            known = " or ".join(str(entry) for entry in self.values.values() if entry is not None)
             raise InputError(self.key, f"no {self.argument} stands for {value!r}", f"take {known}")
         return {self.argument: (word,)}
 

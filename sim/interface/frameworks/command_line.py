@@ -64,10 +64,10 @@ def words(text: str) -> list[str]:
 def at_line(text: str, line: int) -> str:
     """Return the command that begins in this line of a script. Raises `InputError` if none does."""
     found = _programs(text)
-    for own in found:
-        if own.line == line:
-            return shlex.join(own.words)
-    lines = ", ".join(str(own.line) for own in found) or "none"
+    for program in found:
+        if program.line == line:
+            return shlex.join(program.words)
+    lines = ", ".join(str(program.line) for program in found) or "none"
     raise InputError("--line", f"no program starts in line {line}", f"programs start in {lines}")
 
 

@@ -157,8 +157,8 @@ def _parse(text: str) -> Words:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        line, what = json_fault(error)
-        raise InputError(f"the config, line {line}", what, "correct it there") from None
+        line, fault = json_fault(error)
+        raise InputError(f"the config, line {line}", fault, "correct it there") from None
     return flattened(document)
 
 

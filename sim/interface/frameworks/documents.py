@@ -49,7 +49,7 @@ def word(value: Any) -> str:
 
 def nested(words: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """Return words as a document: numbers and booleans are typed, several words become a list."""
-    return changed({}, {key: _value(own) for key, own in words.items()}, "the document")
+    return changed({}, {key: _value(values) for key, values in words.items()}, "the document")
 
 
 def _value(words: tuple[str, ...]) -> Any:

@@ -80,22 +80,22 @@ def imported(name: str, text: str, gpus: int = 0, model: str = "") -> Imported:
             raise InputError(name, fault, "give all that the job is started with")
     gpus = gpus or _gpus(given)
     keys = framework.completed(read(table, given), gpus)
-    own = changed({}, keys, name)
+    job = changed({}, keys, name)
     return Imported(
-        model={"like": base.like, **own.get("model", {})} if base.like else own.get("model", {}),
-        plan=own.get("plan", {}),
-        stack=own.get("software", framework.stack),
-        changes=own.get("stack", {}),
+        model={"like": base.like, **job.get("model", {})} if base.like else job.get("model", {}),
+        plan=job.get("plan", {}),
+        stack=job.get("software", framework.stack),
+        changes=job.get("stack", {}),
         unknown=tuple(
             argument
             for argument in rest
             if argument not in silent and given[argument] != ("false",)
         ),
         silent=len(silent),
-        gpus=gpus or own.get("gpus", 0),
+        gpus=gpus or job.get("gpus", 0),
         called=base.called,
         notes=base.notes,
-        further={key: table for key, table in own.items() if key not in _OF_A_JOB},
+        further={key: table for key, table in job.items() if key not in _OF_A_JOB},
     )
 
 
@@ -199,12 +199,12 @@ def emitted(
         unsaid.insert(0, f"the model, {like or model.name}: write its part by hand")
     late = _late(framework, words, stack)
     unsaid += [f"{word} = {' '.join(words[word])}: {why}" for word, why in late.items()]
-    text = framework.render({word: own for word, own in words.items() if word not in late})
+    text = framework.render({word: values for word, values in words.items() if word not in late})
     if framework.script:
         generation = cluster.device.generation if cluster else ""
         sizes = (cluster.gpus, cluster.gpus_per_node) if cluster else (0, 0)
-        own = framework.environment(plan, generation)
-        text = starting.script(text, framework.script, own, *sizes)
+        environment = framework.environment(plan, generation)
+        text = starting.script(text, framework.script, environment, *sizes)
     return text, unsaid
 
 
@@ -251,13 +251,13 @@ def stack_of(name: str) -> str | None:
 def foreign(name: str, stack: Stack) -> str:
     """Return a warning if the `stack` of a prediction is neither the framework's own stack nor a
     release of it; otherwise "". Raises `InputError`."""
-    own = stack_of(name)
-    if own is None:
+    stack_name = stack_of(name)
+    if stack_name is None:
         return ""
-    theirs = stacks.load(own)
+    theirs = stacks.load(stack_name)
     if theirs.name == stack.name or (theirs.framework and theirs.framework == stack.framework):
         return ""
-    return f"predicted with {stack.name}; {name} runs it as {theirs.name} (stack {own!r})"
+    return f"predicted with {stack.name}; {name} runs it as {theirs.name} (stack {stack_name!r})"
 
 
 def start(name: str, plan: Plan, cluster: Topology) -> str:
@@ -302,5 +302,5 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        return {key: _plain(own) for key, own in value.items() if own is not None}
-    return [_plain(own) for own in value] if isinstance(value, tuple) else value
+        return {key: _plain(entry) for key, entry in value.items() if entry is not None}
+    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value

@@ -44,7 +44,7 @@ def written(form: str, setup: Any, node: int) -> tuple[str, list[str]]:
     start = starts(tables)
     arguments = dict(keys(tables, node))
     words = (shlex.quote(f"{key}={word(value)}") for key, value in arguments.items())
-    lines = [start, *(f"    {own}" for own in words)]
+    lines = [start, *(f"    {argument}" for argument in words)]
     return " \\\n".join(lines), list(_unsaid(form, tables))
 
 
@@ -56,19 +56,19 @@ def _toml(tables: Table, plan: Table) -> str:
 
     loop, servers = tables["reinforcement"], tables["reinforcement"]["servers"]
     places = {"gpus": servers["gpus"]} if servers["gpus"] else {"shared": True}
-    own = {key: loop[key] for key in ("staleness", "swap", "chunk", "oversample")}
-    own["servers"] = {**places, "layout": {"tp": servers["layout"]["tp"]}}
+    reinforcement = {key: loop[key] for key in ("staleness", "swap", "chunk", "oversample")}
+    reinforcement["servers"] = {**places, "layout": {"tp": servers["layout"]["tp"]}}
     if servers["tuning"]:  # a division may have left the trainer more memory
-        own["servers"]["tuning"] = servers["tuning"]
-    document = {"gpus": tables["gpus"], "plan": plan, "reinforcement": own}
+        reinforcement["servers"]["tuning"] = servers["tuning"]
+    document = {"gpus": tables["gpus"], "plan": plan, "reinforcement": reinforcement}
     return str(tomli_w.dumps(document)).rstrip()
 
 
 def _checkpoint(tables: Table) -> str:
     """Return the folder of the model's config.json, or else the name of the model in `sim`."""
     model = str(tables["model"])
-    own = PurePath(model).name == "config.json"
-    return model.removesuffix("config.json").rstrip("/") or "." if own else model
+    is_config = PurePath(model).name == "config.json"
+    return model.removesuffix("config.json").rstrip("/") or "." if is_config else model
 
 
 def _unsaid(form: str, tables: Table) -> Iterator[str]:
@@ -99,12 +99,12 @@ def _unsaid(form: str, tables: Table) -> Iterator[str]:
 
 
 def _unsaid_choices(form: str, loop: Table) -> Iterator[str]:
-    own = _of_processes(form, loop)
+    implied = _of_processes(form, loop)
     for key in _CHOICES:
-        if key not in own and loop[key] != plain(_USUAL[key]):
+        if key not in implied and loop[key] != plain(_USUAL[key]):
             yield f"{key} = {loop[key]}"
-    if any(loop[key] != value for key, value in own.items()):
-        yield f"{', '.join(own)}: those of {form} are in `sim import {form}` of this"
+    if any(loop[key] != value for key, value in implied.items()):
+        yield f"{', '.join(implied)}: those of {form} are in `sim import {form}` of this"
     if loop["weights"]["way"] not in _WAYS[form]:
         yield f"weights.way = {loop['weights']['way']}"
 
@@ -114,14 +114,14 @@ def _of_processes(form: str, loop: Table) -> Table:
     other forms."""
     if form != "verl":
         return {}
-    padded, own = loop["prompt"]["cap"] + loop["answer"]["cap"], loop["servers"]
-    made = verl_processes(padded, own["gpus"] // own["layout"]["tp"])
+    padded, servers = loop["prompt"]["cap"] + loop["answer"]["cap"], loop["servers"]
+    made = verl_processes(padded, servers["gpus"] // servers["layout"]["tp"])
     return {key: value for key, value in made.items() if key in _CHOICES}
 
 
 def _engine(name: str) -> str:
     """Return verl's name of an engine, "vllm" for engines that verl does not have."""
-    return next((key for key, own in ENGINES.items() if own == name), "vllm")
+    return next((key for key, engine in ENGINES.items() if engine == name), "vllm")
 
 
 def _full(plan: Table) -> bool:
@@ -215,12 +215,12 @@ def _verl_layout(plan: Table, actor: str) -> Iterator[tuple[str, Any]]:
 def _verl(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
     plan, loop = tables["plan"], tables["reinforcement"]
     servers, actor = loop["servers"], "actor_rollout_ref.actor"
-    rollout, own = "actor_rollout_ref.rollout", loop["servers"]["gpus"]
+    rollout, server_gpus = "actor_rollout_ref.rollout", loop["servers"]["gpus"]
     mini = max(1, plan["global_batch"] // loop["answers"])
     yield "actor_rollout_ref.model.path", _checkpoint(tables)
     yield "data.max_prompt_length", loop["prompt"]["cap"]
     yield "data.max_response_length", loop["answer"]["cap"]
-    yield "data.train_batch_size", 0 if own else loop["prompts"]
+    yield "data.train_batch_size", 0 if server_gpus else loop["prompts"]
     yield f"{actor}.ppo_mini_batch_size", mini
     yield f"{actor}.use_dynamic_bsz", True
     longest = loop["prompt"]["cap"] + loop["answer"]["cap"]
@@ -236,12 +236,12 @@ def _verl(tables: Table, node: int) -> Iterator[tuple[str, Any]]:
         yield f"{rollout}.max_num_seqs", servers["tuning"]["sequences"]
     if "memory" in servers["tuning"]:
         yield f"{rollout}.gpu_memory_utilization", servers["tuning"]["memory"]
-    nodes, each = machines(_gpus(tables) - own, node)
+    nodes, each = machines(_gpus(tables) - server_gpus, node)
     yield "trainer.nnodes", nodes
     yield "trainer.n_gpus_per_node", each
-    if not own:
+    if not server_gpus:
         return
-    nodes, each = machines(own, node)
+    nodes, each = machines(server_gpus, node)
     taken = loop["chunk"] or loop["prompts"]
     yield "actor_rollout_ref.hybrid_engine", False
     yield f"{rollout}.calculate_log_probs", True
@@ -264,7 +264,7 @@ _CHOICES = (
     "oversample", "surplus", "filtered", "concurrent", "deal", "collected", "controller",
     "offload", "parked",
 )  # fmt: skip
-_USUAL = {own.name: own.default for own in fields(Reinforcement)}
+_USUAL = {key.name: key.default for key in fields(Reinforcement)}
 _SAID: Mapping[str, set[str]] = {  # keys that a form writes, or that its framework has by default
     "nemo-rl": {
         *(f"plan.{key}" for key in _PLAN.split()),

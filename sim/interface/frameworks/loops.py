@@ -202,9 +202,9 @@ def _nemo_servers(given: Given) -> dict[str, Any]:
         keys[f"{_SERVERS}.tuning.sequences"] = integer(given, _SEQUENCES)
     if _true(given, f"{_G}.colocated.enabled", True):
         return keys | {f"{_SERVERS}.shared": True}
-    own = integer(given, f"{_G}.colocated.resources.num_nodes", 1)
+    server_nodes = integer(given, f"{_G}.colocated.resources.num_nodes", 1)
     of = integer(given, f"{_G}.colocated.resources.gpus_per_node", each)
-    return keys | {f"{_SERVERS}.gpus": own * of}
+    return keys | {f"{_SERVERS}.gpus": server_nodes * of}
 
 
 def _nemo_base(given: Given) -> Base:
@@ -336,8 +336,8 @@ def _trainers(given: Given) -> int:
 
 def _own_servers(given: Given) -> int:
     """Return the number of GPUs of servers that have GPUs of their own."""
-    own = integer(given, "rollout.nnodes", 0)
-    return own * integer(given, "rollout.n_gpus_per_node", 8)
+    nodes = integer(given, "rollout.nnodes", 0)
+    return nodes * integer(given, "rollout.n_gpus_per_node", 8)
 
 
 def _verl_loop(given: Given) -> dict[str, Any]:
@@ -385,8 +385,8 @@ def _verl_servers(given: Given) -> dict[str, Any]:
         keys[f"{_SERVERS}.engine"] = ENGINES[engine]
     if f"{_R}.max_num_seqs" in given:
         keys[f"{_SERVERS}.tuning.sequences"] = integer(given, f"{_R}.max_num_seqs")
-    if own := _own_servers(given):
-        return keys | {"gpus": _trainers(given) + own, f"{_SERVERS}.gpus": own}
+    if server_gpus := _own_servers(given):
+        return keys | {"gpus": _trainers(given) + server_gpus, f"{_SERVERS}.gpus": server_gpus}
     return keys | {"gpus": _trainers(given), f"{_SERVERS}.shared": True}
 
 

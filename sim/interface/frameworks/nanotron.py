@@ -211,11 +211,11 @@ _TABLE: tuple[Entry, ...] = (
 
 def _completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
     """Return the keys with the number of GPUs, which follows from the file."""
-    own = keys["plan.dp"] * keys["plan.tp"] * keys["plan.pp"] * keys["plan.cp"]
-    if gpus not in (0, own):
-        fault = f"{gpus} GPUs are not the dp x tp x pp x cp = {own} of the file"
+    ranks = keys["plan.dp"] * keys["plan.tp"] * keys["plan.pp"] * keys["plan.cp"]
+    if gpus not in (0, ranks):
+        fault = f"{gpus} GPUs are not the dp x tp x pp x cp = {ranks} of the file"
         raise InputError("--gpus", fault, "leave it out")
-    return keys | {"gpus": own}
+    return keys | {"gpus": ranks}
 
 
 def _parse(text: str) -> Words:

@@ -153,8 +153,8 @@ class _Script:
         for child in _nodes(node):
             name = child.child_by_field_name("name")
             if child.type == "variable_assignment" and name is not None:
-                own = _text(name).partition("[")[0]
-                self.variables[own] = self.unknown(child, f"${own}")
+                variable = _text(name).partition("[")[0]
+                self.variables[variable] = self.unknown(child, f"${variable}")
 
     def command(self, node: Node) -> bool:
         children = [child for child in node.named_children if child.type != "variable_assignment"]

@@ -52,7 +52,7 @@ def _model(given: Given) -> dict[str, Any]:
         value_of(given, key, str) if key in given else "" for key in ("model.name", "model.flavor")
     )
     if (name, flavour) not in _MODELS:
-        known = [f"{own} {size}" for own, size in _MODELS]
+        known = [f"{model} {size}" for model, size in _MODELS]
         fault = f"{name} {flavour} is not known"
         raise InputError.unknown("argument model.flavor", fault, f"{name} {flavour}", known)
     return {"model.like": _MODELS[name, flavour]}
@@ -72,7 +72,7 @@ def _alike(keys: Keys, name: str) -> bool:
 def _write_model(keys: Keys) -> Words:
     """Write the name and flavour of a known model; write nothing for other models."""
     like = keys.get("model.like")
-    found = next((own for own, name in _MODELS.items() if name == like or _alike(keys, name)), None)
+    found = next((key for key, name in _MODELS.items() if name == like or _alike(keys, name)), None)
     return {"model.name": (found[0],), "model.flavor": (found[1],)} if found else {}
 
 

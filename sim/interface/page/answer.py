@@ -47,5 +47,5 @@ def _sections(answer: Answer, rest: Sequence[Node], files: Sequence[str]) -> Ite
     said = [node for node in rest if not isinstance(node, Section)]
     if said:
         yield paged("Notes", *said, name="notes")
-    own = answer.get("inputs")
-    yield inputs.shown([("", own)] if isinstance(own, Inputs) else [], files, ())
+    given = answer.get("inputs")
+    yield inputs.shown([("", given)] if isinstance(given, Inputs) else [], files, ())

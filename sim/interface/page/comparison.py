@@ -44,7 +44,9 @@ def _sections(compared: Comparison, files: Sequence[str]) -> Iterator[Section]:
         nodes = [node for part in parts for node in part]
         yield section("Where the differences come from", *nodes, name="differences")
     known = [(case.name, case.result.excerpt) for case in compared.cases]
-    drawn = [(name, own) for name, own in known if own and own.roles and own.end > 0.0]
+    drawn = [
+        (name, window) for name, window in known if window and window.roles and window.end > 0.0
+    ]
     if drawn:
         yield _timelines(drawn)
     if any(case.result.get("curve") for case in compared.cases):
@@ -58,8 +60,8 @@ def _timelines(drawn: Sequence[tuple[str, Timeline]]) -> Section:
     end = max(timeline.end for _, timeline in drawn)
     along = through(end / time_unit(end)[0])
     charts = [
-        replace(chart(own, along, of=name, name=f"timeline-{n}", end=end), moves=n == 0)
-        for n, (name, own) in enumerate(drawn)
+        replace(chart(timeline, along, of=name, name=f"timeline-{n}", end=end), moves=n == 0)
+        for n, (name, timeline) in enumerate(drawn)
     ]
     legend = {meaning: colour for panel in charts for meaning, colour in panel.legend.items()}
     charts = [replace(panel, legend={}) for panel in charts]

@@ -27,7 +27,7 @@ def shown(
     cluster (`given`), and the text of each file with its comments."""
     files = [(title, content) for _, title, content in sorted(_files(names))]
     where = "" if files else " This page was written from a result alone: its files are not known."
-    version = next((own.version for _, own in inputs), Inputs().version)
+    version = next((of_answer.version for _, of_answer in inputs), Inputs().version)
     intro = (
         "As simulated, settings included. The files below say in their comments where each "
         f"number comes from. Written by clustersim {version}.{where}"
@@ -35,7 +35,7 @@ def shown(
     return section(
         "Inputs and their sources",
         Sentence(intro),
-        *(Table(caption=name, rows=values(own)) for name, own in inputs),
+        *(Table(caption=name, rows=values(of_answer)) for name, of_answer in inputs),
         *map(Listing, given),
         *(Listing(content, title) for title, content in dict(files).items()),
         name="inputs",

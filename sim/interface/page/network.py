@@ -62,8 +62,8 @@ def table(loads: Sequence[LinkLoad]) -> Table:
     ordered = sorted(loads, key=_way)
     rows: list[Cells] = [("links", "way", "each carries", "at", "busy")]
     for _, group in groupby(ordered, key=_way):
-        own = sorted(group, key=lambda load: load.busy)
-        low, high = own[0], own[-1]
+        by_busy = sorted(group, key=lambda load: load.busy)
+        low, high = by_busy[0], by_busy[-1]
         way = high.name.partition(" ")[0].partition("-")[2] or "both"
         rows.append(
             (

@@ -49,8 +49,8 @@ def _timeless(value: Any) -> Any:
     """Return numbers without the simulation's own wall time, so a repeated question gives the same
     page."""
     if isinstance(value, Mapping):
-        return {key: _timeless(own) for key, own in value.items() if key != "wall_seconds"}
-    return [_timeless(own) for own in value] if isinstance(value, list) else value
+        return {key: _timeless(entry) for key, entry in value.items() if key != "wall_seconds"}
+    return [_timeless(entry) for entry in value] if isinstance(value, list) else value
 
 
 @cache

@@ -24,9 +24,9 @@ _SHADES = {  # colours of causes that have none of their own in a timeline
     causes.STRAGGLERS: "#5c5c5c",
 }
 _CAUSES = {
-    str(own): _SHADES.get(own, own.colour)
-    for own in vars(causes).values()
-    if isinstance(own, Cause)
+    str(cause): _SHADES.get(cause, cause.colour)
+    for cause in vars(causes).values()
+    if isinstance(cause, Cause)
 }
 _THIN = 2e-3  # share of the longest bar below which a part is not in the legend
 
@@ -40,16 +40,16 @@ def figure(compared: StepComparison) -> Figure:
     fig = Figure(figsize=(12.0, 1.9 + 0.4 * len(results)), layout="constrained")
     left, right = fig.subplots(1, 2, sharey=True)
     unit, name = time_unit(max(sum(step.values()) for step in steps))
-    what = f"as {compared.amount}," if compared.amount else "step"
-    _bars(left, steps, unit, _CAUSES, f"{what} by cause ({name})")
+    subject = f"as {compared.amount}," if compared.amount else "step"
+    _bars(left, steps, unit, _CAUSES, f"{subject} by cause ({name})")
     _end(left, [(sum(step.values()) / unit, human_seconds(sum(step.values()))) for step in steps])
     memory = [result.memory_per_gpu for result in results]
-    shades = {name: colour_of(name) for own in memory for name in own}
+    shades = {name: colour_of(name) for parts in memory for name in parts}
     _bars(right, memory, _GIB, shades, "memory of the fullest GPU (GiB), and what it has")
     rooms = [result.capacity / _GIB for result in results]
     rows = range(len(results))
     right.vlines(rooms, [row - 0.4 for row in rows], [row + 0.4 for row in rows], color="black")
-    sizes = [own["total"] for own in memory]
+    sizes = [parts["total"] for parts in memory]
     colours = [PALETTE[6] if result.fits else PALETTE[1] for result in results]
     _end(right, [(size / _GIB, human_bytes(size)) for size in sizes], colours)
     right.set_xlim(0.0, max(right.get_xlim()[1], 1.05 * max(rooms)))
@@ -114,7 +114,7 @@ def figures(compared: FigureComparison) -> Figure:
     left.barh(rows, [cost / unit for cost in compared.costs], color=PALETTE[0], height=0.66)
     left.set_title(f"{compared.cases[0].result.get('cost')[0]} ({name})", loc="left", fontsize=10)
     unit, name = time_unit(max(sum(seconds.values()) for seconds in part.seconds))
-    keys = dict.fromkeys(key for own in part.seconds for key in own)
+    keys = dict.fromkeys(key for seconds in part.seconds for key in seconds)
     colours = dict(zip(keys, cycle(PALETTE), strict=False))
     _bars(right, part.seconds, unit, colours, f"{part.title} ({name})")
     left.set_yticks(rows, compared.names, parse_math=False)

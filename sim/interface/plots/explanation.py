@@ -50,9 +50,9 @@ def moves(answer: Moves) -> Figure:
     drawn = Figure(figsize=(7.0, 4.5), layout="constrained")
     axes = drawn.add_subplot()
     for gpus in sorted({move.gpus for move in answer.moves}):
-        own = [move for move in answer.moves if move.gpus == gpus]
-        sizes = [move.memory / _GIB for move in own]
-        axes.scatter(sizes, [move.rate for move in own], label=f"{gpus:,} GPUs")
+        group = [move for move in answer.moves if move.gpus == gpus]
+        sizes = [move.memory / _GIB for move in group]
+        axes.scatter(sizes, [move.rate for move in group], label=f"{gpus:,} GPUs")
     if capacity := answer.result.get("capacity"):
         axes.axvline(capacity / _GIB, color="black", linewidth=0.8)
     axes.set_xlabel("memory of the fullest GPU, GiB")

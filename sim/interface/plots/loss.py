@@ -103,11 +103,11 @@ def band(runs: Sequence[Outcome], against: str, value: str) -> tuple[NDArray[np.
     known = [[point for point in run.curve if getattr(point, value) is not None] for run in runs]
     lines = [
         (
-            np.array([getattr(point, against) for point in own], dtype=float),
-            np.nan_to_num([getattr(point, value) for point in own], nan=np.inf, posinf=np.inf),
+            np.array([getattr(point, against) for point in curve], dtype=float),
+            np.nan_to_num([getattr(point, value) for point in curve], nan=np.inf, posinf=np.inf),
         )
-        for own in known
-        if own
+        for curve in known
+        if curve
     ]
     if not lines:
         return (np.zeros(0),) * 4

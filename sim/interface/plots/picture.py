@@ -90,10 +90,10 @@ class Figure(sheets.Figure):
     def _wrap(self) -> None:
         """Break titles and axis labels that are wider than the figure into lines."""
         self.draw_without_rendering()
-        own = [] if self._suptitle is None else [self._suptitle]  # type: ignore[attr-defined]
+        texts = [] if self._suptitle is None else [self._suptitle]  # type: ignore[attr-defined]
         for axes in self.axes:
-            own += [axes.title, axes._left_title, axes._right_title, axes.xaxis.label]  # type: ignore[attr-defined]
-        for text in own:
+            texts += [axes.title, axes._left_title, axes._right_title, axes.xaxis.label]  # type: ignore[attr-defined]
+        for text in texts:
             box = text.get_window_extent()
             room = min(1.0, _WIDEST * _room(text, self.bbox.width) / max(box.width, 1.0))
             longest = max(map(len, text.get_text().split("\n")))
@@ -143,7 +143,7 @@ def _column(axes: Axes, figure: sheets.Figure) -> int:
     handles, names = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
     columns = 2 if max(map(len, names)) <= _SHORT else 1
     axes.legend(
-        [one for one in handles if one is not None], names, ncols=columns, frameon=False,
+        [handle for handle in handles if handle is not None], names, ncols=columns, frameon=False,
         fontsize=_PRINTED, loc="upper left", bbox_to_anchor=(0.0, 0.0), borderaxespad=0.2,
         bbox_transform=axes.transAxes + ScaledTranslation(0.0, below, figure.dpi_scale_trans),
     )  # fmt: skip

@@ -123,8 +123,8 @@ def row_label(role: Role) -> str:
 def _busy(axes: Axes, timeline: Timeline, columns: Columns, rows: Sequence[Role]) -> None:
     """Write, to the right of each row, the share of the step in which its compute stream runs."""
     seconds = (columns.end - columns.begin)[columns.computes]
-    own, count = columns.role[columns.computes], len(timeline.roles)
-    busy = np.bincount(own, seconds, minlength=count) / (timeline.end or 1.0)
+    roles, count = columns.role[columns.computes], len(timeline.roles)
+    busy = np.bincount(roles, seconds, minlength=count) / (timeline.end or 1.0)
     style: dict[str, Any] = {"color": _LABEL, "fontsize": 9, "va": "center", "ha": "left"}
     for row, role in enumerate(rows):
         axes.text(
@@ -165,11 +165,11 @@ def _number(axes: Axes, boxes: Boxes) -> None:
     number."""
     wide = _points(axes, boxes)
     for meaning in np.unique(boxes.meaning[boxes.number >= 0]).tolist():
-        own = np.flatnonzero((boxes.meaning == meaning) & (boxes.number >= 0))
-        longest = len(str(boxes.number[own].max()))
-        if wide[own].min() > 3.9 * longest + 1.5 and len(own) <= _MOST_NUMBERS:
-            ink = _ink(boxes.colour[own[0]])
-            for box in own.tolist():
+        numbered = np.flatnonzero((boxes.meaning == meaning) & (boxes.number >= 0))
+        longest = len(str(boxes.number[numbered].max()))
+        if wide[numbered].min() > 3.9 * longest + 1.5 and len(numbered) <= _MOST_NUMBERS:
+            ink = _ink(boxes.colour[numbered[0]])
+            for box in numbered.tolist():
                 _write_number(axes, boxes, box, ink)
 
 

@@ -53,10 +53,10 @@ class Boxes:
         """The chunks of each meaning, and the index of the first box of each chunk."""
         found = {}
         for place, meaning in enumerate(self.meanings):
-            own = np.flatnonzero(self.meaning == place)
-            chunks, first = np.unique(self.chunk[own], return_index=True)
-            if len(own):
-                found[meaning] = chunks, own[first]
+            boxes = np.flatnonzero(self.meaning == place)
+            chunks, first = np.unique(self.chunk[boxes], return_index=True)
+            if len(boxes):
+                found[meaning] = chunks, boxes[first]
         return found
 
 
@@ -120,13 +120,13 @@ def boxes_of(columns: Columns, roles: Sequence[Role], scale: float) -> Boxes:
         columns.cause[shown],
     )
     # Pipeline communication is in the first lane below the passes, other transfers in the second.
-    lane = np.array([float(own != PIPELINE) for own in columns.causes] or [0.0])[cause]
-    names = [NAMES[own] for own in KINDS]
-    names += ["other compute" if own == COMPUTE else own for own in columns.causes]
+    lane = np.array([float(label != PIPELINE) for label in columns.causes] or [0.0])[cause]
+    names = [NAMES[pass_kind] for pass_kind in KINDS]
+    names += ["other compute" if label == COMPUTE else label for label in columns.causes]
     names += columns.causes
     meaning = np.where(passes, len(KINDS) + cause, len(KINDS) + len(columns.causes) + cause)
-    plain = np.array([to_rgb(own.colour) for own in columns.causes]).reshape(-1, 3)
-    shades = shade(np.array([COLOURS[own] for own in KINDS])[kind], chunk, chunks,
+    plain = np.array([to_rgb(label.colour) for label in columns.causes]).reshape(-1, 3)
+    shades = shade(np.array([COLOURS[pass_kind] for pass_kind in KINDS])[kind], chunk, chunks,
                    np.maximum(microbatch, 0) / max(last, 1))  # fmt: skip
     of_pass = kind >= 0
     meanings = tuple(dict.fromkeys(names))

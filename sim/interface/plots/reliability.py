@@ -22,10 +22,10 @@ def goodput(goodput: Goodput) -> Figure:
     fig = Figure(figsize=(11.0 if searched else 6.0, 4.0), layout="constrained")
     panels = fig.subplots(1, 2 if searched else 1, squeeze=False)[0]
     total = sum(goodput.seconds.values())
-    lost = {cause: own for cause, own in goodput.seconds.items() if cause != "productive"}
+    lost = {cause: spent for cause, spent in goodput.seconds.items() if cause != "productive"}
     names, seconds = list(lost), list(lost.values())
-    bars = panels[0].barh(names, [100.0 * own / total for own in seconds], color=PALETTE[1])
-    words = [f" {own / HOUR:,.1f} h" for own in seconds]
+    bars = panels[0].barh(names, [100.0 * spent / total for spent in seconds], color=PALETTE[1])
+    words = [f" {spent / HOUR:,.1f} h" for spent in seconds]
     panels[0].bar_label(bars, words, fontsize=9)
     panels[0].invert_yaxis()
     panels[0].margins(x=0.18)
@@ -65,8 +65,8 @@ def cost(cost: TrainingCost) -> Figure:
     scale, unit = energy_unit(cost.energy)
     shown.append(("energy", f"energy ({unit})", cost.energy, scale))
     fig = Figure(figsize=(3.2 * len(shown), 3.8), layout="constrained")
-    for axes, (key, label, value, one) in zip(fig.subplots(1, len(shown)), shown, strict=True):
-        _panel(axes, label, value / one, {k: v / one for k, v in bounds.get(key, {}).items()})
+    for axes, (key, label, value, per) in zip(fig.subplots(1, len(shown)), shown, strict=True):
+        _panel(axes, label, value / per, {k: v / per for k, v in bounds.get(key, {}).items()})
     name = f"{cost.inputs.model} on {several(cost.inputs.gpus, 'GPU')}: " if cost.inputs else ""
     title = f"{name}{large(cost.tokens)} tokens"
     fig.suptitle(title, x=0.01, ha="left", fontweight="bold")

@@ -14,8 +14,8 @@ def figure(replay: Replay) -> Figure:
     rows = [
         (f"rank {rank}, {name}", seconds)
         for rank in replay.replayed.ranks
-        for name, own in played
-        if own is not None and (seconds := own.ranks.get(rank))
+        for name, step in played
+        if step is not None and (seconds := step.ranks.get(rank))
     ]
     scale, unit = time_unit(replay.replayed.step_time)
     fig = Figure(figsize=(10.0, 1.6 + 0.45 * len(rows)), layout="constrained")

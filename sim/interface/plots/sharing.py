@@ -20,13 +20,13 @@ def ways(compared: SharingComparison) -> Figure:
     outcomes = compared.outcomes
     if any(outcome.curve for outcome in outcomes.values()):
         runs = [
-            cast("tuple[Outcome, ...]", own.runs) or outcomes[own.name] for own in compared.cases
+            cast("tuple[Outcome, ...]", case.runs) or outcomes[case.name] for case in compared.cases
         ]
         return loss.figure(runs, names=list(outcomes), title=compared.title)
-    drawn = {name: own for name, own in outcomes.items() if own.timeline.roles}
-    window = max((own.excerpt.end for own in drawn.values()), default=0.0)
-    timelines = [(name, own.first(window)) for name, own in drawn.items()]
-    shown = [f"{human_seconds(own.time)} in all" for own in drawn.values()]
+    drawn = {name: outcome for name, outcome in outcomes.items() if outcome.timeline.roles}
+    window = max((outcome.excerpt.end for outcome in drawn.values()), default=0.0)
+    timelines = [(name, outcome.first(window)) for name, outcome in drawn.items()]
+    shown = [f"{human_seconds(outcome.time)} in all" for outcome in drawn.values()]
     return pipeline.figures(timelines, shown=shown)
 
 

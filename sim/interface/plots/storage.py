@@ -34,8 +34,8 @@ def draw_storage(axes: Axes, topology: Topology) -> None:
         stores = storage.place_of(nodes - 1) + 1
         for place in _boxes(axes, stores, 6.2, _called(storage), _STORE).values():
             line(axes, place, (place[0], 3.0), _CABLE, 2.5, of="storage")
-        own = f"a network of its own, {rate(storage.bandwidth)} each way per node"
-        text = own if storage.bandwidth else "the NICs' network"
+        separate = f"a network of its own, {rate(storage.bandwidth)} each way per node"
+        text = separate if storage.bandwidth else "the NICs' network"
         box(axes, (WIDTH / 2, 3.0), WIDTH, 0.9, text, SWITCH, 11)
         said = f"each store {rate(storage.read)} read, {rate(storage.write)} written"
         label(axes, 4.5, said)

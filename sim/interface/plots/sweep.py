@@ -28,18 +28,18 @@ def figure(sweep: Sweep, of: str = "") -> Figure:
     other keys. Values that are names have bars instead. Points that do not fit into memory are
     hollow. `of` names a single column to draw."""
     frame = sweep.frame
-    known = [own for own in _PANELS if own[0] in frame and frame[own[0]].notna().any()]
-    panels = [own for own in known if own[0] == of] or [(of, of, 1.0)] if of else known
+    known = [panel for panel in _PANELS if panel[0] in frame and frame[panel[0]].notna().any()]
+    panels = [panel for panel in known if panel[0] == of] or [(of, of, 1.0)] if of else known
     along, others = _axes_of(frame)
     fig = Figure(figsize=(4.2 * max(len(panels), 1), 3.8), layout="constrained")
-    names = list(dict.fromkeys(_said(own) for own in frame[along]))
+    names = list(dict.fromkeys(_said(value) for value in frame[along]))
     for axes, (column, label, unit) in zip(
         fig.subplots(1, max(len(panels), 1), squeeze=False)[0], panels, strict=False
     ):
         lines = _lines(frame, others)
         for number, (name, rows) in enumerate(lines):
             colour, read = PALETTE[number % len(PALETTE)], (along, column, unit)
-            if any(own[:1].isdigit() for own in names):
+            if any(value[:1].isdigit() for value in names):
                 _line(axes, rows, read, names, name, colour)
             else:
                 _bars(axes, rows, read, names, name, colour, (number, len(lines)))
@@ -91,20 +91,20 @@ def _line(
 ) -> None:
     along, column, unit = read
     there = rows[rows[column].notna()]
-    at = [names.index(_said(own)) for own in there[along]]
-    values = [float(own) / unit for own in there[column]]
+    at = [names.index(_said(cell)) for cell in there[along]]
+    values = [float(cell) / unit for cell in there[column]]
     axes.plot(at, values, color=colour, linewidth=1.2, label=name or None)
     for fits, face in ((True, colour), (False, "white")):
-        chosen = [n for n, own in enumerate(there["valid"]) if bool(own) == fits]
+        chosen = [n for n, valid in enumerate(there["valid"]) if bool(valid) == fits]
         axes.scatter([at[n] for n in chosen], [values[n] for n in chosen], s=28, zorder=3,
                      facecolor=face, edgecolor=colour)  # fmt: skip
     spread = f"samples.{column}.spread"
     if spread in there:  # several seeds were run
-        off = [float(own) / unit for own in there[spread].fillna(0.0)]
+        off = [float(cell) / unit for cell in there[spread].fillna(0.0)]
         axes.errorbar(at, values, off, color=colour, linestyle="", capsize=3)
     low, high = (f"{column}_{bound}" for bound in ("low", "high"))
     if low in there:
-        below, above = ([float(own) / unit for own in there[key]] for key in (low, high))
+        below, above = ([float(cell) / unit for cell in there[key]] for key in (low, high))
         band = f"{100.0 * LEVEL:.0f} % of measured runs"
         axes.fill_between(at, below, above, color=colour, alpha=0.12, linewidth=0, label=band)
 
@@ -123,9 +123,9 @@ def _bars(
     number, count = place
     there = rows[rows[column].notna()]
     left = (number + 0.5) / count - 0.5
-    at = [names.index(_said(own)) + _BARS * left for own in there[along]]
+    at = [names.index(_said(cell)) + _BARS * left for cell in there[along]]
     faces = [colour if bool(fits) else "white" for fits in there["valid"]]
-    axes.bar(at, [float(own) / unit for own in there[column]], _BARS / count, color=faces,
+    axes.bar(at, [float(cell) / unit for cell in there[column]], _BARS / count, color=faces,
              edgecolor=colour, label=name or None)  # fmt: skip
 
 

@@ -126,8 +126,8 @@ def _ratios(points: Sequence[tuple[str, float, float]], unit: str, size: float) 
     fig = Figure(figsize=(8.4, 5.0), layout="constrained")
     axes = fig.add_subplot()
     for number, kind in enumerate(dict.fromkeys(kind for kind, _, _ in points)):
-        own = [(measured, ratio) for name, measured, ratio in points if name == kind]
-        axes.scatter([x for x, _ in own], [y for _, y in own], s=size, alpha=0.6, linewidths=0,
+        group = [(measured, ratio) for name, measured, ratio in points if name == kind]
+        axes.scatter([x for x, _ in group], [y for _, y in group], s=size, alpha=0.6, linewidths=0,
                      color=PALETTE[number % len(PALETTE)], label=kind)  # fmt: skip
     axes.axhline(1.0, color="0.3", linewidth=1)
     axes.axhspan(0.8, 1.2, color="0.9", zorder=0)
@@ -200,9 +200,9 @@ def _times(axes: Axes, runs: Sequence[ValidatedRun]) -> None:
 def _errors(axes: Axes, runs: Sequence[ValidatedRun], key: str) -> None:
     """Draw the errors of runs in a column for each value of a property, or for each octave of many
     values, with their median."""
-    own = [run.configuration[key] for run in runs]
-    binned = len(set(own)) > _MOST_VALUES and all(isinstance(value, int) for value in own)
-    columns = [_octave(value) for value in own] if binned else own
+    given = [run.configuration[key] for run in runs]
+    binned = len(set(given)) > _MOST_VALUES and all(isinstance(value, int) for value in given)
+    columns = [_octave(value) for value in given] if binned else given
     values = sorted(set(columns))
     axes.axhspan(-100.0 * _WITHIN, 100.0 * _WITHIN, color="0.93")
     axes.axhline(0.0, color="0.3", linewidth=1)

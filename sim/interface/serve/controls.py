@@ -144,7 +144,7 @@ def groups(scenario: BaseScenario) -> tuple[Group, ...]:
     found += _of_kind(scenario)
     if is_dataclass(plan := getattr(scenario, "plan", None)):
         shown = {key for keys in GROUPS.values() for key in keys}
-        rest = [one for one in _fields("plan", plan) if one.key not in shown]
+        rest = [control for control in _fields("plan", plan) if control.key not in shown]
         found.append(Group(title=MORE, controls=tuple(rest), closed=True))
     return tuple(group for group in found if group.controls)
 
@@ -179,7 +179,7 @@ def _found(thing: Any, names: Sequence[str]) -> tuple[Any, Any] | None:
 
 def _slow(scenario: BaseScenario) -> str:
     rows = [
-        {one.name: getattr(row, one.name) for one in fields(row) if getattr(row, one.name)
+        {field.name: getattr(row, field.name) for field in fields(row) if getattr(row, field.name)
          is not None} for row in scenario.straggler
     ]  # fmt: skip
     return json.dumps(rows) if rows else ""
@@ -187,31 +187,33 @@ def _slow(scenario: BaseScenario) -> str:
 
 def _of_kind(scenario: BaseScenario) -> Iterator[Group]:
     """Yield the controls of tables that only this kind of scenario has."""
-    ours = {one.name for one in fields(BaseScenario)} | {"plan"}
-    for one in fields(scenario):
-        if one.name in ours or one.name in _UNOFFERED:
+    ours = {field.name for field in fields(BaseScenario)} | {"plan"}
+    for field in fields(scenario):
+        if field.name in ours or field.name in _UNOFFERED:
             continue
-        value, hint = getattr(scenario, one.name), annotations_of(type(scenario))[one.name]
+        value, hint = getattr(scenario, field.name), annotations_of(type(scenario))[field.name]
         if is_dataclass(value):
-            yield Group(title=one.name.capitalize(), controls=(*_fields(one.name, value, hint),))
-        elif control := _control(one.name, hint, value):
-            yield Group(title=one.name.capitalize(), controls=(control,), closed=True)
+            yield Group(
+                title=field.name.capitalize(), controls=(*_fields(field.name, value, hint),)
+            )
+        elif control := _control(field.name, hint, value):
+            yield Group(title=field.name.capitalize(), controls=(control,), closed=True)
 
 
 def _fields(table: str, thing: Any, hint: Any = None) -> Iterator[Control]:
     """Yield the controls of a table's plain values, also of tables inside it."""
     tagged = next(iter(_marks(hint, Tagged)), None)
-    for one in fields(thing):
-        key, value = f"{table}.{one.name}", getattr(thing, one.name)
-        if not one.init or key in _UNOFFERED:
+    for field in fields(thing):
+        key, value = f"{table}.{field.name}", getattr(thing, field.name)
+        if not field.init or key in _UNOFFERED:
             continue
-        own = annotations_of(thing.__class__)[one.name]
-        if tagged is not None and one.name == tagged.tag:
+        annotation = annotations_of(thing.__class__)[field.name]
+        if tagged is not None and field.name == tagged.tag:
             yield Control(key=key, label=_label(key), form="choice", value=str(value),
                           choices=tuple(tagged.choices))  # fmt: skip
         elif is_dataclass(value) and not isinstance(value, type):
-            yield from _fields(key, value, own)
-        elif control := _control(key, own, value):
+            yield from _fields(key, value, annotation)
+        elif control := _control(key, annotation, value):
             yield control
 
 

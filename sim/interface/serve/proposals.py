@@ -41,8 +41,8 @@ def proposals(
     """
     found = (*_assigned(error), *_words(error, settings, last), *_beside(error, controls, last))
     different = dict[tuple[tuple[str, str | None], ...], Proposal]()
-    for one in found:
-        different.setdefault((*one.settings.items(),), one)
+    for proposal in found:
+        different.setdefault((*proposal.settings.items(),), proposal)
     return iter(different.values())
 
 
@@ -97,9 +97,13 @@ def _beside(error: InputError, controls: Sequence[Control], last: str) -> Iterat
     """Yield values for the control that was changed last: with a unit, from the remedy, and near
     its value. Then yield near values for other controls that the error mentions."""
     words = set(re.findall(r"[a-z_]+", f"{error.what} {error.remedy}"))
-    own = [one for one in controls if one.key == last and one.form != "slow"]
-    named = [one for one in controls if one.key.rpartition(".")[2] in words and one.form != "slow"]
-    for control in (*own, *(one for one in named if one not in own)):
+    changed = [control for control in controls if control.key == last and control.form != "slow"]
+    named = [
+        control
+        for control in controls
+        if control.key.rpartition(".")[2] in words and control.form != "slow"
+    ]
+    for control in (*changed, *(control for control in named if control not in changed)):
         values = _near(control)
         if control.key == last:
             said = [] if _SET.search(error.remedy) else _NUMBER.findall(error.remedy)
@@ -119,7 +123,7 @@ def _with_unit(control: Control) -> list[str]:
 
 def _near(control: Control) -> list[str]:
     """Return the choices nearest to a control's value."""
-    choices = [one for one in control.choices if one != control.value]
+    choices = [choice for choice in control.choices if choice != control.value]
 
     def distance(value: str) -> float:
         numbers = [_NUMBER.match(text) for text in (value, control.value)]

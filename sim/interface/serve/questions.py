@@ -78,8 +78,8 @@ def _asked(base: Base) -> list[str]:
 
 def _stops(base: Base) -> dict[str, tuple[str, ...]]:
     """Return the values that each slider of a base offers, by key. Raises `InputError`."""
-    own = [one for group in groups(State(base).scenario()) for one in group.controls]
-    return {one.key: one.choices for one in own if one.form in SLIDERS}
+    controls = [control for group in groups(State(base).scenario()) for control in group.controls]
+    return {control.key: control.choices for control in controls if control.form in SLIDERS}
 
 
 class Questions:
@@ -101,8 +101,8 @@ class Questions:
         try:
             with reads.only(bases.places), without_garbage():
                 if name in SLOW:
-                    own = asked.get("own")
-                    pairs = own.items() if isinstance(own, dict) else ()
+                    given = asked.get("own")
+                    pairs = given.items() if isinstance(given, dict) else ()
                     settings = [f"{key}={text}" for key, text in pairs]
                     return _within(LONGEST, SLOW[name], bases.state(asked).document, settings)
                 return QUICK[name](self, bases, asked)
@@ -121,10 +121,12 @@ class Questions:
         except InputError as error:
             shown = self.groups(state, *_read(state))
             known["groups"] = [asdict(group) for group in shown]
-            controls = [one for group in shown for one in group.controls]
+            controls = [control for group in shown for control in group.controls]
             tried = islice(proposals(error, dict(state.settings), controls, last), _MOST_TRIED)
-            taken = (one for one in tried if _runs(state.with_settings(one.settings)))
-            offered = [asdict(one) for one in islice(taken, _MOST_MENDS)]
+            taken = (
+                proposal for proposal in tried if _runs(state.with_settings(proposal.settings))
+            )
+            offered = [asdict(proposal) for proposal in islice(taken, _MOST_MENDS)]
             return known | {"fault": str(error), "proposals": offered}
         seen = answers.document(answer)
         figures = _page(answer).headline(answer)
@@ -133,10 +135,10 @@ class Questions:
         return known | {
             "title": seen.title,
             "says": answers.line(answer),
-            "figures": [_figure(one, answer) for one in figures.figures],
+            "figures": [_figure(figure, answer) for figure in figures.figures],
             "html": fragment(rest),
             "misfit": answer.misfit,
-            "proposals": [asdict(one) for one in mends],
+            "proposals": [asdict(proposal) for proposal in mends],
         }
 
     def groups(
@@ -166,7 +168,7 @@ class Questions:
         """Compare states side by side, against the first."""
         answer = compared({name: self.played(state) for name, state in states.items()})
         seen = answers.document(answer)
-        return {"html": fragment(one for one in seen.nodes if not isinstance(one, Picture))}
+        return {"html": fragment(node for node in seen.nodes if not isinstance(node, Picture))}
 
     def exported(self, state: State, form: str) -> Data:
         """Return the `name` and `text` of a file in the form "toml", "py", "html" or of a
@@ -183,10 +185,10 @@ class Questions:
         job = setup.job
         cluster = setup.machine.topology
         text, unsaid = emitted(form, job.model, job.plan, setup.model, cluster, job.stack)
-        notes = [f"not passed to {form}: {one}" for one in unsaid]
+        notes = [f"not passed to {form}: {value}" for value in unsaid]
         notes.append(start(form, job.plan, cluster))
-        if (own := stack_of(form)) and (other := foreign(form, job.stack)):
-            theirs = self.played(state.with_settings({"stack": own}))
+        if (stack_name := stack_of(form)) and (other := foreign(form, job.stack)):
+            theirs = self.played(state.with_settings({"stack": stack_name}))
             times = [human_seconds(each.get("step_time")) for each in (answer, theirs)]
             notes.insert(0, f"{other}: {times[0]} a step here, {times[1]} there")
         return {"name": f"{form}{FRAMEWORKS[form].ending}", "text": f"{text}\n", "notes": notes}
@@ -268,21 +270,21 @@ def _page(answer: JobAnswer) -> ModuleType:
 # --- Questions that take longer -------------------------------------------------------------------
 
 
-def limiting(document: Data, own: Settings) -> Data:
+def limiting(document: Data, extra: Settings) -> Data:
     """Return the limits of a step."""
     setup = kind.set_up(kind.described(document))
     return {"html": fragment([limited(limits_of(setup))])}
 
 
-def failing(document: Data, own: Settings) -> Data:
-    """Simulate a month with checkpoints and failures; the `own` settings concern the recovery."""
-    answer = goodput(kind.described(document), settings=own)
+def failing(document: Data, extra: Settings) -> Data:
+    """Simulate a month with checkpoints and failures; the `extra` settings concern the recovery."""
+    answer = goodput(kind.described(document), settings=extra)
     seen = answers.document(answer)
     nodes = [node for node in seen.nodes if not isinstance(node, Picture)]
     return {"html": fragment([Section(seen.title, tuple(nodes), "failures")])}
 
 
-def searching(document: Data, own: Settings) -> Data:
+def searching(document: Data, extra: Settings) -> Data:
     """Search for the best layouts of a state's job. Each has the settings that change the plan to
     it."""
     scenario = kind.described(document)
@@ -310,11 +312,11 @@ def searching(document: Data, own: Settings) -> Data:
             "evaluated": found.evaluated}  # fmt: skip
 
 
-def changes(own: Plan, other: Plan) -> dict[str, str]:
-    """Return the settings that change the plan `own` into `other`. Where settings cannot remove a
+def changes(base: Plan, other: Plan) -> dict[str, str]:
+    """Return the settings that change the plan `base` into `other`. Where settings cannot remove a
     key, the whole plan is a single setting."""
-    before, after, usual = plan_of(own), plan_of(other), Plan(global_batch=1)
-    if own.dp is None:
+    before, after, usual = plan_of(base), plan_of(other), Plan(global_batch=1)
+    if base.dp is None:
         after.pop("dp", None)
     keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
     given = {key: after.get(key, getattr(usual, key)) for key in keys}

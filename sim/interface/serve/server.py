@@ -99,14 +99,14 @@ class _Asked(RequestHandler):
         self.task: asyncio.Task[bytes] | None = None
 
     def prepare(self) -> None:
-        own = {f"{host}:{self.server.port}" for host in (HOST, "localhost")}
+        hosts = {f"{host}:{self.server.port}" for host in (HOST, "localhost")}
         token = self.request.path.removeprefix("/").partition("/")[0]
-        if self.request.host not in own:
+        if self.request.host not in hosts:
             raise HTTPError(403, reason="another host")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             raise HTTPError(403, reason="no token")
         origin = self.request.headers.get("Origin")
-        if origin is not None and origin not in {f"http://{host}" for host in own}:
+        if origin is not None and origin not in {f"http://{host}" for host in hosts}:
             raise HTTPError(403, reason="another origin")
         kind = self.request.headers.get("Content-Type", "")
         if self.request.method == "POST" and not kind.startswith("application/json"):
@@ -164,8 +164,8 @@ class _Part(_Asked):
     def get(self, token: str, name: str) -> None:
         parts = {
             "bokeh.js": lambda: "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw),
-            **{one: _packaged("page", one) for one in ("charts.js", "page.css")},
-            **{one: _packaged("serve", one) for one in ("serve.js", "serve.css")},
+            **{file: _packaged("page", file) for file in ("charts.js", "page.css")},
+            **{file: _packaged("serve", file) for file in ("serve.js", "serve.css")},
         }
         if name not in parts:
             raise HTTPError(404)

@@ -125,10 +125,10 @@ class Bases:
         """Return the states that a page asks for, by name. Raises `InputError`."""
         states = asked.get("states")
         if not isinstance(states, dict) or not all(
-            isinstance(one, dict) for one in states.values()
+            isinstance(state, dict) for state in states.values()
         ):
             raise InputError("states", "are no table of states", "open the page anew")
-        return {name: self.state(one) for name, one in states.items()}
+        return {name: self.state(state) for name, state in states.items()}
 
 
 def _sound(settings: Any) -> bool:
@@ -177,7 +177,7 @@ def toml(value: Any) -> str:
     '{tp = 8, offload = {overlap = true}, layers = [1, 2], name = "a"}'
     """
     if isinstance(value, Mapping):
-        said = (f"{_key(key)} = {toml(own)}" for key, own in value.items() if own is not None)
+        said = (f"{_key(key)} = {toml(entry)}" for key, entry in value.items() if entry is not None)
         return "{" + ", ".join(said) + "}"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)

@@ -82,7 +82,7 @@ def _machines(answer: LineDifferences) -> str:
     """Name the number of GPUs and the device of both steps."""
     inputs = answer.inputs.values()
     return " and ".join(
-        dict.fromkeys(f"{several(own.gpus, 'GPU')} ({own.device})" for own in inputs)
+        dict.fromkeys(f"{several(side.gpus, 'GPU')} ({side.device})" for side in inputs)
     )
 
 

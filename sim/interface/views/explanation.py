@@ -47,14 +47,14 @@ def _advice(result: Result, advice: Sequence[Advice]) -> Section:
         )
     rows = [
         (
-            percent(-one.gain(result.step_time)),
-            human_seconds(one.step_time),
-            f"{one.samples:g}x",
-            human_bytes(one.result.memory_per_gpu["total"]),
-            one.at or "-",
-            _told(one),
+            percent(-row.gain(result.step_time)),
+            human_seconds(row.step_time),
+            f"{row.samples:g}x",
+            human_bytes(row.result.memory_per_gpu["total"]),
+            row.at or "-",
+            _told(row),
         )
-        for one in advice
+        for row in advice
     ]
     title = "Changes of the script, each played, by the time that they save for the same samples"
     return section(title, table(rows, _ADVICE, width=_WIDTH), name="advice")

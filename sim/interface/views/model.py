@@ -110,9 +110,9 @@ def _cached(kind: str, run: Execution) -> int:
     replace them; 0 for a layer without attention."""
     if not any(map(_attends, operators_of(kind, run))):
         return 0
-    _, own = specialised(kind, run)
-    latent = own.model.latent
-    return _WIDTH * (latent.kv + latent.rotary if latent else own.kv_width + own.value_width)
+    _, layer = specialised(kind, run)
+    latent = layer.model.latent
+    return _WIDTH * (latent.kv + latent.rotary if latent else layer.kv_width + layer.value_width)
 
 
 def _attends(operator: Operator) -> bool:

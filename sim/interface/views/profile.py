@@ -132,15 +132,15 @@ def _environment(environment: Environment) -> Iterator[Cells]:
 def _host(profile: Profile) -> Iterator[Cells]:
     """Yield the host's time for operators, by phase."""
     for phase in get_args(Phase):
-        own = {
+        seconds = {
             operator.operator: operator.seconds
             for operator in profile.operators
             if operator.phase == phase
         }
-        views = f", a view {human_seconds(own.pop(VIEW))}" if VIEW in own else ""
-        if own:
-            typical = f"{human_seconds(median(own.values()))} each (median){views}"
-            yield phase, f"{len(own)} operators, on the host {typical}"
+        views = f", a view {human_seconds(seconds.pop(VIEW))}" if VIEW in seconds else ""
+        if seconds:
+            typical = f"{human_seconds(median(seconds.values()))} each (median){views}"
+            yield phase, f"{len(seconds)} operators, on the host {typical}"
 
 
 def _largest(copies: Sequence[CopyTime]) -> list[CopyTime]:

@@ -56,9 +56,9 @@ def _sent(recording: Recording) -> Iterator[Cells]:
     size: Counter[tuple[str, str]] = Counter()
     for event in recording.events:
         if event.kind in ("collective", "send", "recv"):
-            what = event.name or event.kind, _among(recording, event.group, event.peer)
-            often[what] += 1
-            size[what] += int(event.bytes)
+            key = event.name or event.kind, _among(recording, event.group, event.peer)
+            often[key] += 1
+            size[key] += int(event.bytes)
     for (kind, among), times in often.items():
         sent = human_bytes(size[kind, among])
         yield kind.replace("_", "-"), f"{times:,}", f"{among}, {sent} in all"

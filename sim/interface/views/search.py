@@ -33,7 +33,7 @@ def view(search: SearchResult) -> Document:
         "",
         table(*_table(search)),
         section("", *_sure(search), Sentence(f"Against the recommended layout, {search.why}.")),
-        *(Sentence(_beside(search, own), "warning") for own in search.beside),
+        *(Sentence(_beside(search, quicker), "warning") for quicker in search.beside),
         section(
             "Pareto front, time against memory (contention counts only for the best layouts):",
             table(front, ("simulated", "memory", "layout")),
@@ -50,9 +50,9 @@ def _table(search: SearchResult) -> tuple[list[Cells], Cells]:
     data parallelism, then figures. Layouts of equal time and memory share a row, which shows the
     simplest of these layouts."""
     first, rows = search.recommended, dict[tuple[float, float], Layout]()
-    for layout in sorted(search.best, key=lambda own: score(own.plan)):
+    for layout in sorted(search.best, key=lambda layout: score(layout.plan)):
         rows.setdefault((float(f"{layout.step_time:.9g}"), layout.memory), layout)
-    shown = [first, *(own for own in search.best if own in rows.values() and own != first)]
+    shown = [first, *(row for row in search.best if row in rows.values() and row != first)]
     words = [said(search.space, layout.plan) for layout in shown]
     plain = said(search.space, Plan(global_batch=search.space.global_batch, dp=1))
     names = [
@@ -60,13 +60,13 @@ def _table(search: SearchResult) -> tuple[list[Cells], Cells]:
         for choice in choices()
         if choice.name in _USUAL
         or any(
-            own.get(choice.name, "") not in ("", _plain(choice.name, plain, search.space.stack))
-            for own in words
+            chosen.get(choice.name, "") not in ("", _plain(choice.name, plain, search.space.stack))
+            for chosen in words
         )
     ]
     cells = [
-        (*(own.get(name, "") for name in names), *_figures(search, layout))
-        for own, layout in zip(words, shown, strict=True)
+        (*(chosen.get(name, "") for name in names), *_figures(search, layout))
+        for chosen, layout in zip(words, shown, strict=True)
     ]
     return cells, (*names, *_FIGURES)
 
@@ -83,7 +83,7 @@ def _plain(name: str, plain: Mapping[str, str], stack: Stack) -> str:
 
 def _figures(search: SearchResult, layout: Layout) -> Cells:
     dollars, result, first = search.dollars(layout), layout.result, search.recommended
-    added = [own for own in complications(layout.plan) if own not in complications(first.plan)]
+    added = [name for name in complications(layout.plan) if name not in complications(first.plan)]
     return (
         human_seconds(result.step_time_expected) if result else "",
         human_seconds(layout.step_time),
@@ -98,8 +98,8 @@ def _figures(search: SearchResult, layout: Layout) -> Cells:
 def _beside(search: SearchResult, quicker: Result) -> str:
     """Say how much faster than the recommended layout a scenario is, and in which choices the two
     differ."""
-    own, first = quicker.plan, search.recommended
-    theirs = said(search.space, own) if own else {}
+    plan, first = quicker.plan, search.recommended
+    theirs = said(search.space, plan) if plan else {}
     ours = said(search.space, first.plan)
     differs = [f"{key} {word}" for key, word in theirs.items() if ours.get(key) != word]
     if quicker.inputs.stack != search.space.stack.name:
@@ -117,7 +117,7 @@ def _left_out(search: SearchResult) -> Iterator[str]:
     """Say which values of choices were not tried. A value counts as tried if any layout or any mesh
     of the space has it."""
     sizes = meshes(search.space, Pruned())
-    asked, lacking = not_tried(search.space, [*sizes, *(own.plan for own in search.layouts)])
+    asked, lacking = not_tried(search.space, [*sizes, *(layout.plan for layout in search.layouts)])
     if lacking:
         yield f"Left out because {search.space.capabilities.name} lacks them: {_choices(lacking)}."
     if asked:
@@ -125,7 +125,7 @@ def _left_out(search: SearchResult) -> Iterator[str]:
 
 
 def _choices(words: Mapping[str, Sequence[str]]) -> str:
-    return "; ".join(f"{name}={','.join(own)}" for name, own in words.items())
+    return "; ".join(f"{name}={','.join(values)}" for name, values in words.items())
 
 
 def _sure(search: SearchResult) -> Iterator[Sentence]:

@@ -63,11 +63,11 @@ def _figures(result: Result) -> Iterator[Figure]:
     yield Figure("simulated", human_seconds(result.step_time), why, key="step_time")
     yield _rate(result)
     if result.mfu > 0:
-        own, *others = result.mfu_of_peaks.items()
+        main, *others = result.mfu_of_peaks.items()
         peak = "".join(f", {percent(share)} of the {name} peak" for name, share in others)
         attention = "; counts full, unmasked attention (PaLM)" * (result.inputs.tokens != 1)
         used = (
-            f"of the {own[0]} peak{peak}, simulated{attention}; "
+            f"of the {main[0]} peak{peak}, simulated{attention}; "
             f"HFU {percent(result.hfu)} counts executed FLOPs only, recomputation included; "
             f"{count(result.model_tflops_per_gpu)} model TFLOP/s per GPU"
         )
@@ -118,8 +118,8 @@ _LIMITS = {
 def waits_for_data(loading: Mapping[str, Any]) -> Figure:
     """Return the time for which a step waits for samples, the place that limits it, and a cure."""
     place, cure = _LIMITS[loading["limit"]]
-    own, busy = human_seconds(loading["seconds"]), human_seconds(loading["busy"])
-    most = f"a step's samples need {own} of {place}"
+    needed, busy = human_seconds(loading["seconds"]), human_seconds(loading["busy"])
+    most = f"a step's samples need {needed} of {place}"
     if loading["busy"] > loading["seconds"] * (1.0 + 1e-9):
         most += f", and all traffic there {busy}"
     note = f"{most}; {cure} would help" if loading["waits"] else f"hidden: {most}"
@@ -154,8 +154,8 @@ def _cost(result: Result, dollars: float) -> Figure:
     """Return the rent of the GPUs (USD for a million tokens or samples)."""
     sure = likely.likely(result)
     bounds = likely.interval((sure.low * dollars, sure.high * dollars), sure.level, money)
-    what = "samples" if result.inputs.tokens == 1 else "tokens"
-    note = f"{bounds} per million {what} at {result.inputs.price}; simulated {money(dollars)} $"
+    unit = "samples" if result.inputs.tokens == 1 else "tokens"
+    note = f"{bounds} per million {unit} at {result.inputs.price}; simulated {money(dollars)} $"
     return Figure("cost", f"{money(sure.expected * dollars)} $", note)
 
 

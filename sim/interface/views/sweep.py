@@ -36,7 +36,7 @@ def view(sweep: Sweep) -> Document:
         shown = [name for name in floats if not name.startswith("samples.")] + ["reason"]
     names = dict.fromkeys([*frame.attrs["varied"], *shown])
     columns = {name: list(_cells(frame, name)) for name in names if name in frame.columns}
-    drawn = {key: own for name in shown for key, own in _of_seeds(frame, name)}
+    drawn = {key: cells for name in shown for key, cells in _of_seeds(frame, name)}
     seeds = Sentence(_SEEDS, "aside") if drawn else None
     columns |= drawn
     rows = zip(map(str, frame.index), *columns.values(), strict=True)
@@ -57,7 +57,7 @@ def _of_seeds(frame: "pd.DataFrame", name: str) -> Iterator[tuple[str, list[str]
     if by:
         yield (
             f"{name} against the first",
-            [_difference(*own) for own in zip(by, low, high, strict=True)],
+            [_difference(*row) for row in zip(by, low, high, strict=True)],
         )
 
 

@@ -53,8 +53,8 @@ def view(topology: Topology) -> Document:
 
 def _measured(network: ClusterNetwork | None) -> Iterator[str]:
     """Yield for each measured collective its numbers of devices and its lowest bus bandwidth."""
-    own = network.measured if network else ()
-    known = sorted(own, key=attrgetter("collective", "gpus"))
+    measured = network.measured if network else ()
+    known = sorted(measured, key=attrgetter("collective", "gpus"))
     for kind, group in groupby(known, attrgetter("collective")):
         over, reached = zip(*((row.gpus, row.bus_bandwidth) for row in group), strict=True)
         devices = " to ".join(map(str, sorted({over[0], over[-1]})))
@@ -118,8 +118,8 @@ def storage_text(storage: Storage) -> str:
         read, write = rate(storage.read), rate(storage.write)
         users = several(storage.nodes, "node") if storage.nodes else "all nodes"
         words.append(f"{read} read and {write} written for {users}")
-        own = f"a network of its own, {rate(storage.bandwidth)} a node"
-        words.append(own if storage.bandwidth else "over the NICs")
+        separate = f"a network of its own, {rate(storage.bandwidth)} a node"
+        words.append(separate if storage.bandwidth else "over the NICs")
     if storage.operations:
         words.append(f"{storage.operations:,.0f} operations/s")
     return ", ".join([*words, human_seconds(storage.latency)])

@@ -155,9 +155,9 @@ def _changes(validated: ValidatedTable, found: Sequence[changes.Change]) -> Sect
         f" {counts['changes_close']} within {changes.CLOSE * 100:.0f} points"
     )
     lines = (
-        f"  {one.study}: {one.id} against {one.before}: measured {one.measured:+.1%},"
-        f" predicted {one.predicted:+.1%}"
-        for one in found
+        f"  {change.study}: {change.id} against {change.before}: measured {change.measured:+.1%},"
+        f" predicted {change.predicted:+.1%}"
+        for change in found
     )
     return section(title, *map(Sentence, lines))
 
@@ -167,14 +167,14 @@ def _coverage(answer: Validation) -> Iterator[Section]:
     with half of its rows: for each table, for all rows and for the mean of tables. Then show this
     share for each kind of work, with intervals that were fitted without this kind."""
     found, whole = answer.covered, answer.coverage or {}
-    lines = [(one.name, str(one.count), asdict(one.table), asdict(one.rows)) for one in found]
+    lines = [(row.name, str(row.count), asdict(row.table), asdict(row.rows)) for row in found]
     for key, name in (("rows", "all rows"), ("tables", _MEAN)):
         lines.append((name, "", whole["table_kept_out"][key], whole["rows_kept_out"][key]))
     head = ("90 % intervals", "rows", *(f"table out: {name}" for name in _HELD),
             *(f"half out: {name}" for name in _HELD))  # fmt: skip
     yield section(
         "Intervals of rows kept out: the whole table, or half of its rows",
-        table([(name, rows, *_held(one), *_held(other)) for name, rows, one, other in lines], head),
+        table([(name, rows, *_held(full), *_held(half)) for name, rows, full, half in lines], head),
     )
     yield section(
         "Intervals of a kind of work that no other row has",
@@ -196,17 +196,17 @@ def ablations(found: Sequence[Ablation]) -> Document:
     mechanisms = dict.fromkeys(ablation.mechanism for ablation in found)
     if not found:
         return document("no mechanism moves a row")
-    parts = ((name, [own for own in found if own.mechanism == name]) for name in mechanisms)
+    parts = ((name, [row for row in found if row.mechanism == name]) for name in mechanisms)
     return document("", *(_ablation(name, tables) for name, tables in parts))
 
 
 def _ablation(mechanism: str, tables: Sequence[Ablation]) -> Section:
-    means = [mean_of([getattr(one, side) for one in tables]) for side in ("before", "after")]
+    means = [mean_of([getattr(row, side) for row in tables]) for side in ("before", "after")]
     title = f"without {mechanism} ({len(tables)} tables"
     if "mape" in means[0]:
         title += f", their mean MAPE {means[0]['mape']:.1%} to {means[1]['mape']:.1%}"
     rows = [
-        (one.table, f"{one.moved}/{one.rows}", *_sides(one)) for one in sorted(tables, key=_worth)
+        (row.table, f"{row.moved}/{row.rows}", *_sides(row)) for row in sorted(tables, key=_worth)
     ]
     head = ("table", "moved", "MAPE", "without", "bias", "without", "memory", "without")
     return section(f"{title})", table(rows, head))

@@ -95,13 +95,13 @@ def _row(run: ValidatedRun) -> Cells:
     )
 
 
-def _layout(own: Mapping[str, Any]) -> Iterator[str]:
+def _layout(layout: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of a layout that are not 1 or empty, as in "tp8 pp2 interleaved x3 zero1"."""
-    yield from (f"{axis}{own[axis]}" for axis in _AXES if own[axis] > 1)
-    if own["schedule"]:
-        yield own["schedule"] + (f" x{own['interleave']}" if own["interleave"] > 1 else "")
-    if own["zero"]:
-        yield f"zero{own['zero']}"
+    yield from (f"{axis}{layout[axis]}" for axis in _AXES if layout[axis] > 1)
+    if layout["schedule"]:
+        yield layout["schedule"] + (f" x{layout['interleave']}" if layout["interleave"] > 1 else "")
+    if layout["zero"]:
+        yield f"zero{layout['zero']}"
 
 
 def _seconds(time: float | None) -> str:

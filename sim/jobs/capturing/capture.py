@@ -75,7 +75,7 @@ def capture(
         raise InputError(
             "sim.capture", f"a mesh of {size} ranks in a world of {world}", "give only the mesh"
         )
-    known = [own.name for own in fields(Choices)]
+    known = [key.name for key in fields(Choices)]
     if unknown := [key for key in choices if key not in known]:
         raise InputError.unknown("sim.capture", f"no argument {unknown[0]!r}", unknown[0], known)
     name = getattr(train, "__name__", "function")
@@ -161,8 +161,8 @@ def captured(
 
 
 def _told(steps: StepCounter, log: Log, values: UnknownValues) -> str:
-    what = f"in step {steps.done + 1}" if steps.done else "before the first optimizer step"
-    return f"{what}: {log.seen:,} operators{values.told()}"
+    when = f"in step {steps.done + 1}" if steps.done else "before the first optimizer step"
+    return f"{when}: {log.seen:,} operators{values.told()}"
 
 
 def _recorded(

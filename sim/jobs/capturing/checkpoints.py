@@ -63,10 +63,10 @@ def _saves(torch: Any, patches: Patches, told: Callable[[], None], overlay: Over
             return reduced(tensor, protocol)
         saving[-1].append(True)
         with _disable_current_modes():
-            again, own = reduced(torch.ones(1).to(tensor.dtype), protocol)
-        own[0]._fake_device = tensor.device
+            again, args = reduced(torch.ones(1).to(tensor.dtype), protocol)
+        args[0]._fake_device = tensor.device
         shape = tuple(map(int, tensor.shape))
-        return again, (own[0], 0, shape, (0,) * len(shape), tensor.requires_grad, *own[5:])
+        return again, (args[0], 0, shape, (0,) * len(shape), tensor.requires_grad, *args[5:])
 
     patches.set(torch, "save", save)
     patches.set(FakeTensor, "__reduce_ex__", without)

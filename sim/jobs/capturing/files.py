@@ -202,8 +202,8 @@ class Overlay:
         if not _is_folder(name) or not self._kept(name):
             self._rmtree(path, *args, **kwargs)
             return
-        for own in self._inside(name):
-            (self._removes_tree if _is_folder(own) else self._remove)(own)
+        for child in self._inside(name):
+            (self._removes_tree if _is_folder(child) else self._remove)(child)
         self._rmdir(name)
 
     def _rename(self, src: Any, dst: Any, **_: Any) -> None:
@@ -223,8 +223,8 @@ class Overlay:
         elif folder:
             if new:
                 os.mkdir(after)
-            for own in self._inside(before):
-                self._rename(own, os.path.join(after, os.path.basename(own)))
+            for child in self._inside(before):
+                self._rename(child, os.path.join(after, os.path.basename(child)))
             self._rmdir(before)
         elif self._kept(before):
             place = self._forget(before)
@@ -308,12 +308,12 @@ class _Entries(AbstractContextManager[Iterator[_Entry]], Iterator[_Entry]):
         """Do nothing, as nothing is open."""
 
 
-def _by_path(usual: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
-    """A function on files: `own`, but `usual` if the path begins at an open folder (`dir_fd`)."""
+def _by_path(usual: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """A function on files: `ours`, but `usual` if the path begins at an open folder (`dir_fd`)."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         open_folder = any("dir_fd" in key and kwargs[key] is not None for key in kwargs)
-        return (usual if open_folder else own)(*args, **kwargs)
+        return (usual if open_folder else ours)(*args, **kwargs)
 
     return call
 

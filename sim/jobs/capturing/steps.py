@@ -239,8 +239,8 @@ class StepCounter:
         steps = len(self._steps)
         first, last = self.asked or (2, 2)
         if steps < last:
-            what = "took" if steps < 2 else "ended after"
-            fault = f"{what} {steps} steps of an optimizer, but step {last} should be recorded"
+            words = "took" if steps < 2 else "ended after"
+            fault = f"{words} {steps} steps of an optimizer, but step {last} should be recorded"
             usual = f"let it train for {last} steps or more"
             usual = usual if self._optimizers or self._marked else _UNENDED
             if self._optimizers and not self.log.backwards and not self._marked:
@@ -262,9 +262,9 @@ class StepCounter:
         for number, step in enumerate(rest, 2):
             if step.products != best.products:
                 added = {at: n for at, n in step.products.items() if n > best.products[at]}
-                what = ", ".join(f"{n:,} in {at}" for at, n in added.items()) or "fewer"
+                words = ", ".join(f"{n:,} in {at}" for at, n in added.items()) or "fewer"
                 self.log.notes.number(
-                    f"step {chosen} is recorded; step {number} runs other products ({what}): "
+                    f"step {chosen} is recorded; step {number} runs other products ({words}): "
                     f"--step {number} records it"
                 )
             elif more := sorted(self.log.line(line) for line in step.waits - best.waits):
@@ -307,11 +307,11 @@ class StepCounter:
 def _install_marks(torch: Any, patches: Patches, marked: str) -> None:
     """Let a profiler's steps, or NVTX ranges whose name begins with a text, mark the ends of
     steps."""
-    what, _, text = marked.partition("=")
-    if what == "profiler" and not text:
+    kind, _, text = marked.partition("=")
+    if kind == "profiler" and not text:
         profile = torch.profiler.profile
         patches.set(profile, "step", _marking(profile.step, lambda _: True))
-    elif what == "nvtx" and text:
+    elif kind == "nvtx" and text:
         for name in ("range_push", "range_start", "mark"):
             usual = getattr(torch.cuda.nvtx, name)
             patches.set(torch.cuda.nvtx, name, _marking(usual, lambda said: said.startswith(text)))

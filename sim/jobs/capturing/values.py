@@ -56,14 +56,14 @@ def healthy(name: str, args: Sequence[Any], real: Callable[[Any], Any]) -> bool 
     return _INFINITY.get(name, below)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(left: Any, right: Any) -> bool:
     """Whether two tensors are the same object, or equal views of the same memory."""
-    if one is other:
+    if left is right:
         return True
-    if not (hasattr(one, "untyped_storage") and hasattr(other, "untyped_storage")):
+    if not (hasattr(left, "untyped_storage") and hasattr(right, "untyped_storage")):
         return False
     return all(
-        look(one) == look(other)
+        look(left) == look(right)
         for look in (
             lambda tensor: id(tensor.untyped_storage()),
             lambda tensor: (tensor.storage_offset(), tensor.dtype, tensor.shape, tensor.stride()),

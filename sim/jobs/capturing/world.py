@@ -104,8 +104,8 @@ def _recorder(
     patches.set(FakeTensorMode, "cache", {})  # shared by all modes, but "cuda" differs by rank
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     distributed.asynchronous(torch, patches, fake)
-    own = SimpleNamespace(**vars(torch))  # DeepSpeed's zero.Init replaces functions of torch
-    contents = TensorContents(own, Router(own, place.routing), ResultCache(torch, fake))
+    original = SimpleNamespace(**vars(torch))  # DeepSpeed's zero.Init replaces functions of torch
+    contents = TensorContents(original, Router(original, place.routing), ResultCache(torch, fake))
 
     def where() -> str:
         return log.line(lines())

@@ -109,11 +109,11 @@ class CachedLayer:
     ) -> float:
         """Seconds of a chunk of `tokens` tokens of a prompt after `context` cached tokens. Each
         token sees the cache, and on average half of the chunk."""
-        own = replace(self.kernel, batch=1, q=tokens, kv=tokens, causal=True, window=self.window)
-        seconds = kernel_time(own, device, attention)
+        chunk = replace(self.kernel, batch=1, q=tokens, kv=tokens, causal=True, window=self.window)
+        seconds = kernel_time(chunk, device, attention)
         seen = self.seen(context)
         if seen:
-            ahead = replace(own, kv=seen, causal=False, window=0)
+            ahead = replace(chunk, kv=seen, causal=False, window=0)
             seconds += kernel_time(ahead, device, attention)
         return self.layers * seconds
 

@@ -142,53 +142,59 @@ class Batch:
 
     # --- Admission --------------------------------------------------------------------------------
 
-    def admits(self, own: Sequence) -> bool:
+    def admits(self, sequence: Sequence) -> bool:
         """Whether the batch and the cache have room for a sequence."""
-        return self._has_room(self._needed(own))
+        return self._has_room(self._needed(sequence))
 
     def _has_room(self, needed: float) -> bool:
         if self.size >= self._most:
             return False
         return self.cache.has_room(needed, self._promised)
 
-    def _needed(self, own: Sequence) -> float:
+    def _needed(self, sequence: Sequence) -> float:
         """Bytes that a sequence needs, as the engine estimates."""
-        engine, request, tokens = self.speed.engine, own.request, own.wanted
+        engine, request, tokens = self.speed.engine, sequence.request, sequence.wanted
         if engine.reserved:
-            left = (request.cap or request.answer) - own.written
+            left = (request.cap or request.answer) - sequence.written
             tokens += min(int(engine.reserved * left), engine.estimate)
         return self.cache.size(tokens) - self.prefixes.size(request.prefix)
 
     def admit(self, now: float) -> None:
         """Admit sequences from the head of the queue while the step has tokens left, the batch has
         a place, and the cache has room."""
-        budget = self._budget - sum(own.target - own.computed for own in self.prompts)
+        budget = self._budget - sum(
+            sequence.target - sequence.computed for sequence in self.prompts
+        )
         while self.queue and budget > 0:
-            own = self.queue[0]
-            own.promised = self._needed(own)
-            if not self._has_room(own.promised):
+            sequence = self.queue[0]
+            sequence.promised = self._needed(sequence)
+            if not self._has_room(sequence.promised):
                 return
             self.queue.popleft()
-            self._begin(own)
-            if own.answer.admitted is None:
-                own.answer.admitted = now
-            budget -= own.target - own.computed
+            self._begin(sequence)
+            if sequence.answer.admitted is None:
+                sequence.answer.admitted = now
+            budget -= sequence.target - sequence.computed
 
-    def _begin(self, own: Sequence) -> None:
+    def _begin(self, sequence: Sequence) -> None:
         """Give a sequence its blocks."""
-        key = own.request.prefix
-        own.state, own.turn, own.target = "prompt", own.turn + 1, own.wanted
-        own.computed = max(self.prefixes.tokens(key), self._kept(own))
-        self._promised += own.promised
-        self.cache.take(self.cache.size(own.target))
-        self.prefixes.join(key, own.request.prompt)
-        self.prompts.append(own)
+        key = sequence.request.prefix
+        sequence.state, sequence.turn, sequence.target = (
+            "prompt",
+            sequence.turn + 1,
+            sequence.wanted,
+        )
+        sequence.computed = max(self.prefixes.tokens(key), self._kept(sequence))
+        self._promised += sequence.promised
+        self.cache.take(self.cache.size(sequence.target))
+        self.prefixes.join(key, sequence.request.prompt)
+        self.prompts.append(sequence)
 
-    def _kept(self, own: Sequence) -> int:
+    def _kept(self, sequence: Sequence) -> int:
         """How many tokens a sequence finds again in the blocks that it has given back."""
-        if own.given is None or self.cache.states or not self.speed.engine.reuses:
+        if sequence.given is None or self.cache.states or not self.speed.engine.reuses:
             return 0
-        return min(self.cache.kept(*own.given), own.target - 1)
+        return min(self.cache.kept(*sequence.given), sequence.target - 1)
 
     @property
     def _budget(self) -> int:
@@ -200,12 +206,12 @@ class Batch:
     def chunks(self) -> Iterator[tuple[Sequence, int]]:
         """Yield the sequences whose prompts the step computes, and how many tokens of each."""
         budget = max(self._budget, 1)
-        for own in self.prompts:
+        for sequence in self.prompts:
             if budget <= 0:
                 return
-            tokens = min(own.target - own.computed, budget)
+            tokens = min(sequence.target - sequence.computed, budget)
             budget -= tokens
-            yield own, tokens
+            yield sequence, tokens
 
     def leap(self) -> int:
         """How many decode steps pass until a sequence ends, fills its window or finds no block."""
@@ -221,42 +227,42 @@ class Batch:
         self.clear()
         ended = []
         while self._ends and self._ends[0][0] <= self.cache.step:
-            own = self._of(heappop(self._ends))
-            if own is not None:
-                self._stop(own)
-                own.state = "ended"
-                ended.append(own)
+            sequence = self._of(heappop(self._ends))
+            if sequence is not None:
+                self._stop(sequence)
+                sequence.state = "ended"
+                ended.append(sequence)
         return ended
 
     def _of(self, end: tuple[int, int, int]) -> Sequence | None:
         """The sequence of a planned end; None if the sequence has lost its place since then."""
         _, number, turn = end
-        own = self.running.get(number)
-        return own if own is not None and own.turn == turn else None
+        sequence = self.running.get(number)
+        return sequence if sequence is not None and sequence.turn == turn else None
 
     def _compute(self, now: float) -> None:
         """End the planned chunks; a sequence whose prompt is complete writes its first token."""
-        for own, tokens in self.plan:
-            if own.state != "prompt":
+        for sequence, tokens in self.plan:
+            if sequence.state != "prompt":
                 continue  # aborted meanwhile
-            own.computed += tokens
+            sequence.computed += tokens
             self.computed += tokens
-            if own.computed == own.target:
-                self._run(own, now)
+            if sequence.computed == sequence.target:
+                self._run(sequence, now)
         if self.plan:
-            self.prompts = [own for own in self.prompts if own.state == "prompt"]
+            self.prompts = [sequence for sequence in self.prompts if sequence.state == "prompt"]
             self.plan = []
 
-    def _run(self, own: Sequence, now: float) -> None:
-        own.written += 1
+    def _run(self, sequence: Sequence, now: float) -> None:
+        sequence.written += 1
         self.tokens += 1
-        own.state, own.since = "running", self.cache.step
-        if own.answer.first is None:
-            own.answer.first = now
-        self.running[own.number] = own
-        self.cache.add(own.target)
-        left = own.request.answer - own.written
-        heappush(self._ends, (own.since + left, own.number, own.turn))
+        sequence.state, sequence.since = "running", self.cache.step
+        if sequence.answer.first is None:
+            sequence.answer.first = now
+        self.running[sequence.number] = sequence
+        self.cache.add(sequence.target)
+        left = sequence.request.answer - sequence.written
+        heappush(self._ends, (sequence.since + left, sequence.number, sequence.turn))
 
     # --- Sequences that leave ---------------------------------------------------------------------
 
@@ -265,83 +271,83 @@ class Batch:
         whether a sequence lost its cache."""
         before = self.preemptions
         while self.running and not self.cache.lasts():
-            own = self.prompts[-1] if self.prompts else next(reversed(self.running.values()))
-            self._preempt(own)
+            sequence = self.prompts[-1] if self.prompts else next(reversed(self.running.values()))
+            self._preempt(sequence)
         return self.preemptions > before
 
     def empty(self) -> None:
         """Preempt all sequences, and forget the tokens in their blocks."""
-        for own in [*reversed(self.prompts), *reversed(self.running.values())]:
-            self._preempt(own)
+        for sequence in [*reversed(self.prompts), *reversed(self.running.values())]:
+            self._preempt(sequence)
         self._forget()
 
-    def _preempt(self, own: Sequence) -> None:
+    def _preempt(self, sequence: Sequence) -> None:
         lost_from = self.cache.lost_from
-        if own.state == "running":
-            self._stop(own)
-            own.given = own.wanted - 1, lost_from
+        if sequence.state == "running":
+            self._stop(sequence)
+            sequence.given = sequence.wanted - 1, lost_from
         else:
-            self._drop(own)
-        own.state = "waiting"
-        own.answer.preempted += 1
+            self._drop(sequence)
+        sequence.state = "waiting"
+        sequence.answer.preempted += 1
         self.preemptions += 1
-        self.queue.appendleft(own)
+        self.queue.appendleft(sequence)
 
     def swap(self, version: int) -> None:
         """Change the version of the weights. Tokens count for the new version from now on. Waiting
         sequences lose their cached tokens, which are computed again with the new weights."""
-        for own in self.running.values():
-            own.catch_up(self.cache.step)
-            own.book(self.version)
+        for sequence in self.running.values():
+            sequence.catch_up(self.cache.step)
+            sequence.book(self.version)
         self._forget()
         self.version = version
 
     def _forget(self) -> None:
-        for own in self.queue:
-            own.given = None
+        for sequence in self.queue:
+            sequence.given = None
 
-    def abort(self, own: Sequence, elapsed: int) -> None:
+    def abort(self, sequence: Sequence, elapsed: int) -> None:
         """End a sequence after `elapsed` steps of the leap under way. Its place is free after the
         step under way (`clear`)."""
-        if own.state == "running":
-            own.catch_up(self.cache.step + elapsed)
-            own.book(self.version)
-            self._leaving.append(own)
-            own.state = "leaving"
+        if sequence.state == "running":
+            sequence.catch_up(self.cache.step + elapsed)
+            sequence.book(self.version)
+            self._leaving.append(sequence)
+            sequence.state = "leaving"
             return
-        if own.state == "waiting":
-            self.queue.remove(own)
+        if sequence.state == "waiting":
+            self.queue.remove(sequence)
         else:
-            self._drop(own)
-        own.state = "ended"
+            self._drop(sequence)
+        sequence.state = "ended"
 
     def clear(self) -> None:
         """Remove aborted sequences; the step in which they were aborted wrote no token for them."""
-        for own in self._leaving:
-            more = self.cache.step - own.since
+        for sequence in self._leaving:
+            more = self.cache.step - sequence.since
             self.tokens -= more
-            self._leave(own, own.wanted - 1 + more)
-            own.state = "ended"
+            self._leave(sequence, sequence.wanted - 1 + more)
+            sequence.state = "ended"
         self._leaving.clear()
 
-    def _stop(self, own: Sequence) -> None:
+    def _stop(self, sequence: Sequence) -> None:
         """Let a sequence stop decoding and give its blocks back."""
-        own.catch_up(self.cache.step)
-        own.book(self.version)
-        self._leave(own, own.wanted - 1)
+        sequence.catch_up(self.cache.step)
+        sequence.book(self.version)
+        self._leave(sequence, sequence.wanted - 1)
 
-    def _leave(self, own: Sequence, tokens: int) -> None:
+    def _leave(self, sequence: Sequence, tokens: int) -> None:
         """Let a running sequence with `tokens` tokens in the cache give its blocks back."""
-        del self.running[own.number]
+        del self.running[sequence.number]
         self.cache.remove(tokens)
-        self._release(own, tokens)
+        self._release(sequence, tokens)
 
-    def _drop(self, own: Sequence) -> None:
+    def _drop(self, sequence: Sequence) -> None:
         """Let a sequence whose prompt is being computed give its blocks back."""
-        self.prompts.remove(own)
-        self._release(own, own.target)
+        self.prompts.remove(sequence)
+        self._release(sequence, sequence.target)
 
-    def _release(self, own: Sequence, tokens: int) -> None:
+    def _release(self, sequence: Sequence, tokens: int) -> None:
         self.cache.used -= self.cache.size(tokens)
-        self._promised -= own.promised
-        self.prefixes.leave(own.request.prefix)
+        self._promised -= sequence.promised
+        self.prefixes.leave(sequence.request.prefix)

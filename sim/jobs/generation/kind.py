@@ -60,19 +60,19 @@ def answer(setup: GenerationSetup, *, engine: Engine = "auto", unfold: bool = Fa
 
 def seeded(scenario: GenerationScenario, number: int) -> GenerationScenario:
     """The scenario with `number` added to its seed."""
-    own = scenario.generation
-    return replace(scenario, generation=replace(own, seed=own.seed + number))
+    plan = scenario.generation
+    return replace(scenario, generation=replace(plan, seed=plan.seed + number))
 
 
 # --- Prompts --------------------------------------------------------------------------------------
 
 
-def requests(own: Generation, prompt: int) -> list[Request]:
+def requests(plan: Generation, prompt: int) -> list[Request]:
     """The requests of a prompt: a request for each of its answers."""
-    tokens = int(own.prompt.drawn(own.seed, "prompts", prompt, 1)[0])
-    prefix = prompt if own.answers > 1 else None
-    lengths = own.answer.drawn(own.seed, "answers", prompt, own.answers)
-    cap = own.answer.cap
+    tokens = int(plan.prompt.drawn(plan.seed, "prompts", prompt, 1)[0])
+    prefix = prompt if plan.answers > 1 else None
+    lengths = plan.answer.drawn(plan.seed, "answers", prompt, plan.answers)
+    cap = plan.answer.cap
     return [Request(tokens, int(length), prefix, cap=cap) for length in lengths]
 
 
@@ -107,15 +107,15 @@ def _play(setup: GenerationSetup) -> _Played:
 
 
 def _arrivals(
-    own: Generation, cluster: LiveCluster, servers: Sequence[Server], done: list[Event]
+    plan: Generation, cluster: LiveCluster, servers: Sequence[Server], done: list[Event]
 ) -> Process:
     """Submit each prompt when it arrives, to the server with the fewest answers to write."""
-    intervals = generator(own.seed, "arrivals")
-    for prompt in range(own.prompts):
-        if own.rate is not None:
-            yield cluster.sleep(float(intervals.exponential(1.0 / own.rate)))
+    intervals = generator(plan.seed, "arrivals")
+    for prompt in range(plan.prompts):
+        if plan.rate is not None:
+            yield cluster.sleep(float(intervals.exponential(1.0 / plan.rate)))
         server = min(servers, key=lambda each: each.batch.size + len(each.batch.queue))
-        done += [server.submit(request) for request in requests(own, prompt)]
+        done += [server.submit(request) for request in requests(plan, prompt)]
     yield cluster.sleep(0.0)
 
 

@@ -22,7 +22,7 @@ class Pace:
 
     def slower(self, factor: float) -> "Pace":
         """The pace of steps that take `factor` times as long."""
-        return Pace(*(factor * own for own in (self.first, self.more, self.floor, self.extra)))
+        return Pace(*(factor * term for term in (self.first, self.more, self.floor, self.extra)))
 
     def seconds(self, steps: int) -> float:
         """Seconds of the first `steps` steps.

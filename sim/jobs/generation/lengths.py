@@ -91,8 +91,8 @@ def _location(mean: float, sigma: float, cap: float) -> float:
     """The mu with which capped values have this mean. Raises `ValueError` if there is no such
     mu."""
     if mean > cap or (sigma and mean == cap):
-        what = f"a mean of {mean:g} needs values above the cap of {cap:g}"
-        raise ValueError(f"{what}; raise cap or lower mean")
+        fault = f"a mean of {mean:g} needs values above the cap of {cap:g}"
+        raise ValueError(f"{fault}; raise cap or lower mean")
     low = log(mean) - sigma**2 / 2.0
     if cap == inf or not sigma:
         return low
@@ -188,9 +188,9 @@ class Mixture(Law):
         whole, begin = sum(part.weight for part in self.parts), 0.0
         for part in self.parts:
             width = part.weight / whole
-            own = (shares >= begin) & (shares < begin + width)
-            within = np.clip((shares[own] - begin) / width, _LEAST, 1.0 - _LEAST)
-            values[own] = part.of.values(_INVERSE(within) if own.any() else within, cap)
+            mask = (shares >= begin) & (shares < begin + width)
+            within = np.clip((shares[mask] - begin) / width, _LEAST, 1.0 - _LEAST)
+            values[mask] = part.of.values(_INVERSE(within) if mask.any() else within, cap)
             begin += width
         return values
 
@@ -251,7 +251,7 @@ def _block(lengths: Lengths, seed: int, cause: str, block: int, answers: int) ->
     """Tokens [prompts, answers] of a block of prompts."""
     normal = generator(seed, cause, block).standard_normal((_prompts(answers), 1 + answers))
     shared = sqrt(lengths.correlation) * normal[:, :1]
-    own = sqrt(1.0 - lengths.correlation) * normal[:, 1:]
+    individual = sqrt(1.0 - lengths.correlation) * normal[:, 1:]
     cap = float(lengths.cap)
-    tokens: Floats = np.clip(np.rint(lengths.of.values(shared + own, cap)), 1.0, cap)
+    tokens: Floats = np.clip(np.rint(lengths.of.values(shared + individual, cap)), 1.0, cap)
     return tokens

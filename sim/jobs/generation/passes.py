@@ -88,18 +88,18 @@ class Passes:
         and the execution with the layer's own values."""
         run = self.run(rows)
         for kind, often in self.kinds.items():
-            _, own = specialised(kind, run)
+            _, layer = specialised(kind, run)
             for operator in operators(kind, run):
-                yield operator, often, own
+                yield operator, often, layer
 
     def body(self, rows: int) -> Iterator[tuple[Item, int]]:
         """Yield the kernels and collectives of the embedding and of all layers, and how often each
         runs. The cores of attention and the scans of states are left out."""
         for operator in operators("embedding", self.run(rows)):
             yield from ((item, 1) for item in operator.forward)
-        for operator, often, own in self._layers(rows):
+        for operator, often, layer in self._layers(rows):
             if operator.name not in (CORE, _SCAN):
-                yield from ((_of_hit_experts(item, own), often) for item in operator.forward)
+                yield from ((_of_hit_experts(item, layer), often) for item in operator.forward)
 
     def scans(self, rows: int) -> Iterator[tuple[Item, int]]:
         """Yield the kernels that turn `rows` tokens of a prompt into states, and how often each
@@ -141,8 +141,8 @@ class Passes:
         """For each kind of layer its attention kernel, the model with the layer's own values, and
         the number of these layers."""
         return tuple(
-            (kernel, own.shape, often)
-            for operator, often, own in self._layers(1)
+            (kernel, layer.shape, often)
+            for operator, often, layer in self._layers(1)
             if operator.name == CORE
             for kernel in operator.forward
             if isinstance(kernel, Attention)
@@ -174,8 +174,8 @@ class Passes:
 
 def operators(kind: str, run: Execution) -> Iterator[Operator]:
     """The operators of a block of kind `kind`."""
-    module, own = specialised(kind, run)
-    return (operator for operator in module.operators(own) if operator != Operator())
+    module, layer = specialised(kind, run)
+    return (operator for operator in module.operators(layer) if operator != Operator())
 
 
 def checked(model: Model, where: str) -> Transformer:

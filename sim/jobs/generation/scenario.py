@@ -60,6 +60,6 @@ class GenerationScenario(BaseScenario):
 
     @property
     def columns(self) -> dict[str, Any]:
-        own = self.generation
-        layout = {f"layout.{key}": getattr(own.layout, key) for key in ("tp", "pp", "dp", "ep")}
-        return named_columns(self) | {"engine": own.engine, "prompts": own.prompts, **layout}
+        plan = self.generation
+        layout = {f"layout.{key}": getattr(plan.layout, key) for key in ("tp", "pp", "dp", "ep")}
+        return named_columns(self) | {"engine": plan.engine, "prompts": plan.prompts, **layout}

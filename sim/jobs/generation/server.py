@@ -72,13 +72,13 @@ class Server:
             fault = f"{whole:,} tokens of a prompt with its answer, but the cache holds {most:,}"
             raise InputError(self.name, fault, "raise tp or pp, or shorten the texts")
         done = self.cluster.event()
-        own = Sequence(request, Answer(request, self.cluster.now), done, next(self._numbers))
-        self._known[id(request)] = own
-        self.batch.queue.append(own)
+        sequence = Sequence(request, Answer(request, self.cluster.now), done, next(self._numbers))
+        self._known[id(request)] = sequence
+        self.batch.queue.append(sequence)
         if self._idle:
             if self._paused is None:
                 self._wake()
-        elif self._steps > 1 and self.batch.admits(own):
+        elif self._steps > 1 and self.batch.admits(sequence):
             self._cut()
         return done
 
@@ -120,16 +120,16 @@ class Server:
     def abort(self, request: Request) -> Answer:
         """End a request; its answer has the tokens so far. Its place is free after the step under
         way. Raises `InputError` for a request that is not under way."""
-        own = self._known.get(id(request))
-        if own is None:
+        sequence = self._known.get(id(request))
+        if sequence is None:
             raise InputError(self.name, "no such request is under way", "submit it first")
-        self.batch.abort(own, self._elapsed)
+        self.batch.abort(sequence, self._elapsed)
         if self._idle:
             self.batch.clear()
         else:
             self._cut()
-        self._end(own)
-        return own.answer
+        self._end(sequence)
+        return sequence.answer
 
     # --- The clock --------------------------------------------------------------------------------
 
@@ -173,8 +173,8 @@ class Server:
         if not steps:
             return
         self.busy += self.cluster.now - self._began
-        for own in self.batch.advance(steps, self.cluster.now):
-            self._end(own)
+        for sequence in self.batch.advance(steps, self.cluster.now):
+            self._end(sequence)
 
     def _next(self) -> None:
         """Begin the next steps, or become idle."""
@@ -199,7 +199,7 @@ class Server:
         batch, cache, running = self.batch, self.batch.cache, len(self.batch.running)
         if batch.prompts:
             batch.plan, self._steps = list(batch.chunks()), 1
-            chunks = [(tokens, own.computed) for own, tokens in batch.plan]
+            chunks = [(tokens, sequence.computed) for sequence, tokens in batch.plan]
             return self.slowdown * self.speed.step(running, cache.read, chunks)
         self._steps = batch.leap()
         pace = self.speed.steps(running).pace(cache.read, cache.growing)
@@ -223,10 +223,10 @@ class Server:
             done.succeed(version)
         self._swaps.clear()
 
-    def _end(self, own: Sequence) -> None:
+    def _end(self, sequence: Sequence) -> None:
         """Hand out the answer of a sequence."""
-        del self._known[id(own.request)]
-        answer = own.answer
-        answer.tokens, answer.ended = own.written, self.cluster.now
-        answer.finished = own.written >= own.request.answer
-        own.done.succeed(answer)
+        del self._known[id(sequence.request)]
+        answer = sequence.answer
+        answer.tokens, answer.ended = sequence.written, self.cluster.now
+        answer.finished = sequence.written >= sequence.request.answer
+        sequence.done.succeed(answer)

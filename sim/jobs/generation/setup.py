@@ -79,26 +79,26 @@ class GenerationSetup(WithoutProgram):
 
 def from_scenario(scenario: GenerationScenario) -> GenerationSetup:
     """The servers of a scenario. Raises `InputError`."""
-    own, where = scenario.generation, f"{scenario.name}, generation"
-    answers = own.prompts * own.answers
+    plan, where = scenario.generation, f"{scenario.name}, generation"
+    answers = plan.prompts * plan.answers
     limit.refuse_long(where, f"{answers:,} answers", answers * _OF_ANSWER)
     model = load_model(scenario)
     model = model if model.name else model.changed(name=name_of(scenario.model))
-    own.layout.check(checked(model, where), where)
-    topology, each = load_topology(scenario), own.layout.gpus
-    gpus = scenario.gpus or (own.servers * each if own.servers else topology.gpus)
-    servers = own.servers or gpus // each
+    plan.layout.check(checked(model, where), where)
+    topology, each = load_topology(scenario), plan.layout.gpus
+    gpus = scenario.gpus or (plan.servers * each if plan.servers else topology.gpus)
+    servers = plan.servers or gpus // each
     if any(straggler.link for straggler in scenario.straggler):
         fault = "servers are simulated without shared links, so a slow link has no known cost"
         raise InputError(where, fault, "name a rank or a node")
     if not servers or servers * each > gpus:
-        wanted = several(own.servers or 1, "server")
+        wanted = several(plan.servers or 1, "server")
         fault = f"{wanted} of {several(each, 'GPU')}, but gpus = {gpus}"
         raise InputError(where, fault, "raise gpus, or lower servers, tp, pp or dp")
     on = machine(topology.with_gpus(servers * each), None, scenario.straggler, scenario.name)
-    engine = engines.load(own.engine, own.tuning, where=where)
-    speed = Speed(model, on, engine, own.layout, where)
-    longest = own.prompt.cap + own.answer.cap
+    engine = engines.load(plan.engine, plan.tuning, where=where)
+    speed = Speed(model, on, engine, plan.layout, where)
+    longest = plan.prompt.cap + plan.answer.cap
     if longest > speed.cache_tokens:
         fault = f"the longest prompt and answer have {longest:,} tokens"
         remedy = "raise tp or pp, or lower the caps"

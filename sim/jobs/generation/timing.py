@@ -60,9 +60,9 @@ class Timing:
         if isinstance(item, Collective):
             return Parts(communication=self.collective(item), launches=stack.launch_collective)
         if isinstance(item, Overlap):
-            own = self.of((kernel, 1) for kernel in item.kernels)
-            hidden = max(0.0, self.collective(item.collective) - own.device)
-            return own.plus(Parts(communication=hidden, launches=stack.launch_collective))
+            computed = self.of((kernel, 1) for kernel in item.kernels)
+            hidden = max(0.0, self.collective(item.collective) - computed.device)
+            return computed.plus(Parts(communication=hidden, launches=stack.launch_collective))
         if isinstance(item, Lag):
             late = sum(map(self.kernel, item.fullest)) - sum(map(self.kernel, item.own))
             return Parts(communication=max(0.0, late))
@@ -140,9 +140,9 @@ class DirectRates:
         [4.0, 7.0, 156.0]
         """
         begun = self.latency + self.each * (ranks - 2)
-        one = (ranks - 1) * size / self.one
-        two = self.second + 2 * (ranks - 1) / ranks * size / self.two
-        return begun + min(one, two)
+        one_shot = (ranks - 1) * size / self.one
+        two_shot = self.second + 2 * (ranks - 1) / ranks * size / self.two
+        return begun + min(one_shot, two_shot)
 
 
 # Fitted on every second row of vLLM and SGLang in CUDA graphs up to 8 MiB in

@@ -138,14 +138,14 @@ def _slowed_by(visit: Visit, paces: Paces) -> dict[str, float]:
     gone = visit.ended is not None and paces.by_and_by
     if gone or not 1 < len(jobs) <= _EXPLAINED:
         return {}
-    cost, own = {}, _names(visit.company).index(visit.name)
+    cost, place = {}, _names(visit.company).index(visit.name)
     for other, job in enumerate(jobs):
-        if other == own:
+        if other == place:
             continue
         rest = [number for number in range(len(jobs)) if number != other]
         offsets = [how.offsets[n] for n in rest]
         alone = paces.company([jobs[n] for n in rest], offsets, by_means=not how.played)
-        saved = visit.pace.mean - alone.paces[rest.index(own)].mean
+        saved = visit.pace.mean - alone.paces[rest.index(place)].mean
         if abs(saved) > _NOTICED * visit.pace.mean:
             cost[job.name] = saved
     return cost

@@ -45,10 +45,10 @@ def mean_paces(
     users = users_of(guests)
     sizes = [_sizes(guest) for guest in guests]
     rows = [
-        (n, number, sizes[n][own], guests[n].loaded[link])
+        (n, number, sizes[n][alike], guests[n].loaded[link])
         for number, (link, by) in enumerate(users.items())
         for n in by
-        if sizes[n].get(own := guests[n].place.alike(link))
+        if sizes[n].get(alike := guests[n].place.alike(link))
     ]
     if not rows:
         return list(alone), {}
@@ -107,11 +107,11 @@ def _sizes(guest: Guest) -> dict[Link, float]:
             desk, sizes = folding.desk, carried(folding.folded())
             classes = desk.classes.links.tolist()
             sent = {
-                own: sizes.get(number, 0.0)
-                for own, number in zip(desk.groups.links, classes, strict=True)
+                link: sizes.get(number, 0.0)
+                for link, number in zip(desk.groups.links, classes, strict=True)
             }
         place = guest.place
-        guest.known["sizes"] = {place.alike(place.link(own)): size for own, size in sent.items()}
+        guest.known["sizes"] = {place.alike(place.link(link)): size for link, size in sent.items()}
     found: dict[Link, float] = guest.known["sizes"]
     return found
 

@@ -125,8 +125,8 @@ class Paces:
         pods = Counter(map(job.place.cluster.pod_of, job.place.nodes))
         slow = tuple(job.machine.slowdown.items())
         moment = 0.0 if self.best else round(offset, 6)
-        what = job.template.number, job.doing
-        return *what, tuple(pods.values()), job.place.slots, slow, moment
+        kind = job.template.number, job.doing
+        return *kind, tuple(pods.values()), job.place.slots, slow, moment
 
     def _played(self, jobs: Sequence[Placed], offsets: Sequence[float]) -> Company:
         links = together([job.guest for job in jobs])
@@ -169,14 +169,14 @@ def _where(jobs: Sequence[Placed]) -> Hashable:
 def _of(jobs: Sequence[Placed], like: Sequence[Placed], company: Company) -> Company:
     """The `company` of the jobs `like`, with the names and links of `jobs`, which are placed
     alike."""
-    places = [[node for job in own for node in job.place.nodes] for own in (like, jobs)]
+    places = [[node for job in group for node in job.place.nodes] for group in (like, jobs)]
     nodes = dict(zip(*places, strict=True))
     cluster = jobs[0].place.cluster
     pods, stores = (
-        {of(one): of(other) for one, other in nodes.items()}
+        {of(node): of(other) for node, other in nodes.items()}
         for of in (cluster.pod_of, cluster.store_of)
     )
-    names = {one.name: other.name for one, other in zip(like, jobs, strict=True)}
+    names = {job.name: other.name for job, other in zip(like, jobs, strict=True)}
 
     def moved(name: str) -> str:
         if places[0] == places[1]:

@@ -57,20 +57,20 @@ class Place:
 
     def topology(self) -> Topology:
         """The cluster as the job sees it, including degraded links. Raises `InputError`."""
-        own = replace(self.cluster, degraded=()).with_gpus(len(self.nodes) * len(self.slots))
-        if own.network is not None and len(self.nodes) > 1:
-            own = replace(own, network=_placed(own.network, self.nodes))
-        if own.storage is not None:
-            given = {f.name: getattr(own.storage, f.name) for f in fields(own.storage)}
-            own = replace(own, storage=_PlacedStorage(**given, of_nodes=self.nodes))
-        degraded = tuple(self._degraded(own))
-        return replace(own, degraded=degraded) if degraded else own
+        topology = replace(self.cluster, degraded=()).with_gpus(len(self.nodes) * len(self.slots))
+        if topology.network is not None and len(self.nodes) > 1:
+            topology = replace(topology, network=_placed(topology.network, self.nodes))
+        if topology.storage is not None:
+            given = {f.name: getattr(topology.storage, f.name) for f in fields(topology.storage)}
+            topology = replace(topology, storage=_PlacedStorage(**given, of_nodes=self.nodes))
+        degraded = tuple(self._degraded(topology))
+        return replace(topology, degraded=degraded) if degraded else topology
 
-    def machine(self, cluster: Machine, own: Topology) -> Machine:
+    def machine(self, cluster: Machine, topology: Topology) -> Machine:
         """The cluster's machine as the job sees it, slow GPUs included."""
         slow = cluster.slowdown
         ranks = {rank: slow[gpu] for rank, gpu in enumerate(self.gpus) if gpu in slow}
-        return replace(cluster, topology=own, slowdown=ranks)
+        return replace(cluster, topology=topology, slowdown=ranks)
 
     def _gpu(self, rank: int) -> int:
         node, slot = divmod(rank, len(self.slots))
@@ -101,7 +101,7 @@ class Place:
         """The number of the PCIe link of the first slot."""
         return self.cluster.host_link_of(self.slots[0])[1] if self.cluster.host else 0
 
-    def _degraded(self, own: Topology) -> "list[Degraded]":
+    def _degraded(self, topology: Topology) -> "list[Degraded]":
         sick = {
             link: slow.factor
             for slow in self.cluster.degraded
@@ -111,7 +111,7 @@ class Place:
             return []
         return [
             Degraded(link=link_name(link), factor=sick[self.link(link)])
-            for link in own.links
+            for link in topology.links
             if self.link(link) in sick
         ]
 

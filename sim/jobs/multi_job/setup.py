@@ -137,8 +137,8 @@ def _saves(setup: Any, program: Program | None, checkpoints: Checkpoints | None)
                     size=size, name=setup.name)  # fmt: skip
 
     def work(doing: str, parts: Sequence[Copy]) -> Work:
-        own = alone(program, copies.work(parts))
-        return Work(doing, own, play(own, setup.machine, engine="clock").end)
+        copying = alone(program, copies.work(parts))
+        return Work(doing, copying, play(copying, setup.machine, engine="clock").end)
 
     later = checkpoints.asynchronous
     return Saves(
@@ -242,8 +242,8 @@ def _template(
         raise InputError(where, "a straggler is a link, which all jobs share", remedy)
     if hasattr(read, "job"):
         raise InputError(where, "is a scenario with jobs itself", "name the jobs one by one")
-    own = kind.set_up(replace(read, loader=None))  # its storage is the cluster's
-    gpus = own.machine.topology.gpus
+    setup = kind.set_up(replace(read, loader=None))  # its storage is the cluster's
+    gpus = setup.machine.topology.gpus
     return Template(number, table, read, gpus, table.name or read.name)
 
 
@@ -251,8 +251,8 @@ def _read(table: JobTable, cluster: str | Topology, where: str) -> BaseScenario:
     """Read the scenario of a job; tables and recordings without a topology get the `cluster`."""
     settings = dotted(table.set)
     if isinstance(table.scenario, Mapping):
-        own = {"topology": cluster, "name": where.rpartition(", ")[2]}
-        document = own | deepcopy(dict(table.scenario))
+        defaults = {"topology": cluster, "name": where.rpartition(", ")[2]}
+        document = defaults | deepcopy(dict(table.scenario))
         return kind.described(document, settings, where)
     claimed = kind.claims(table.scenario) and isinstance(cluster, str)
     return kind.load(table.scenario, {"topology": cluster, **settings} if claimed else settings)
@@ -299,8 +299,8 @@ class Placed:
 
 def placed(template: Template, name: str, place: Place, cluster: Machine) -> Placed:
     """A copy of a job at a place. Raises `InputError` if the job cannot run there."""
-    own = place.topology()
-    on = place.machine(cluster, own)
+    topology = place.topology()
+    on = place.machine(cluster, topology)
     alone = template.alone(on, _pattern(on, place))
     return Placed(template, name, place, on, alone, alone.program, alone.seconds)
 

@@ -173,11 +173,11 @@ def staged(recordings: Sequence[Recording]) -> list[tuple[Recording, Axes]]:
     first, axes = pairs[0]
     stages = [axes.stage(recording.rank) for recording, axes in pairs]
     if stages != list(range(axes.mesh.get(PIPELINE_AXIS, 1))):
-        what = f"has {axes.mesh.get(PIPELINE_AXIS, 1)} pipeline stages, of which"
-        what += (
+        fault = f"has {axes.mesh.get(PIPELINE_AXIS, 1)} pipeline stages, of which"
+        fault += (
             f" {', '.join(map(str, stages[:_TOLD]))}{' ...' * (len(stages) > _TOLD)} are recorded"
         )
-        raise InputError(first.script, what, "record it with --stages")
+        raise InputError(first.script, fault, "record it with --stages")
     return pairs
 
 

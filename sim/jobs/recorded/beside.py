@@ -69,11 +69,11 @@ def with_beside(operations: Sequence[Operation], factors: Mapping[str, float]) -
             beside = tuple(found.get(next(numbers), ()))
             operation = replace(operation, work=replace(operation.work, beside=beside))
         elif isinstance(operation, Communicate):
-            own: tuple[Any, ...] = tuple(
+            slowed: tuple[Any, ...] = tuple(
                 next(flown).call if isinstance(call, Collective) else call
                 for call in operation.calls
             )
-            operation = replace(operation, calls=own)
+            operation = replace(operation, calls=slowed)
         done.append(operation)
     return done
 

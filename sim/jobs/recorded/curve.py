@@ -45,7 +45,7 @@ def _spans(record: Record, stage: int) -> dict[str, _Span]:
     a last span `NAME`."""
     role = next(role.index for role in record.roles if role.stage == stage)
     found = {s.name: (s.start, s.end) for s in record.timeline.spans if s.role == role}
-    return {name: (found.get(f"{name}.0", own)[0], own[1]) for name, own in found.items()}
+    return {name: (found.get(f"{name}.0", span)[0], span[1]) for name, span in found.items()}
 
 
 def _moments(
@@ -56,12 +56,12 @@ def _moments(
 ) -> Iterator[tuple[tuple[str, int], float]]:
     """Yield for each event its place on the curve, which neighbouring events may share, and when
     the event begins (s)."""
-    own = [seconds[e.operator] if e.kind == "kernel" else 0.0 for e in recording.events]
+    times = [seconds[e.operator] if e.kind == "kernel" else 0.0 for e in recording.events]
     names = [place[-1] if place else "" for place in places]
     whole, passed = Counter[str](), Counter[str]()
-    for name, time in zip(names, own, strict=True):
+    for name, time in zip(names, times, strict=True):
         whole[name] += time  # type: ignore[assignment]
-    for name, time in zip(names, own, strict=True):
+    for name, time in zip(names, times, strict=True):
         share = passed[name] / whole[name] if whole[name] else 1.0
         start, end = spans.get(name, (0.0, 0.0))
         yield (name, int(_POINTS * share)), start + share * (end - start)

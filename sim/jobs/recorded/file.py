@@ -103,9 +103,9 @@ def _refuse_long(data: bytes, where: str) -> None:
     """Raise `InputError` if reading and playing these data would take too long or too much
     memory."""
     values, objects = data.count(b","), data.count(b"{")
-    what = f"a recording of {objects:,} entries and {values:,} values"
-    limit.refuse_long(where, what, objects * _OF_OBJECT + values * _OF_VALUE)
-    limit.refuse_large(where, what, objects * _HELD + values * _HELD_OF_VALUE)
+    content = f"a recording of {objects:,} entries and {values:,} values"
+    limit.refuse_long(where, content, objects * _OF_OBJECT + values * _OF_VALUE)
+    limit.refuse_large(where, content, objects * _HELD + values * _HELD_OF_VALUE)
 
 
 def _recordings(document: Any, where: str) -> tuple[Recording, ...]:

@@ -15,4 +15,4 @@ _MEASURED = ({"G-GBS", "Total_Step_time(s)"}, {"gpus_rollout", "step_s"}, {"roll
 def measures(columns: Iterable[str]) -> bool:
     """Whether a measured table with these columns is about reinforcement learning
     (`measured.py`)."""
-    return any(own <= set(columns) for own in _MEASURED)
+    return any(needed <= set(columns) for needed in _MEASURED)

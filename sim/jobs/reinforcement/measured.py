@@ -38,7 +38,7 @@ class MeasuredLoop:
 def rows(table: str, records: Sequence[Mapping[str, Any]]) -> Iterator[MeasuredLoop]:
     """Yield the rows of a table. Raises `InputError` if the columns fit no known table."""
     columns = set(records[0])
-    reader = next((read for own, read in _READERS if own <= columns), None)
+    reader = next((read for needed, read in _READERS if needed <= columns), None)
     if reader is None:
         raise InputError(table, "its columns fit no known table", "give a table of NeMo RL or verl")
     for number, record in enumerate(records, 1):
@@ -86,8 +86,8 @@ def _nemo(name: str, row: Mapping[str, Any]) -> MeasuredLoop:
         "layout": {"tp": gen_tp, "pp": gen_pp},
     }
     if off:  # half of the nodes generate: colocated.resources.num_nodes of the recipes
-        own = {"memory": _SEPARATE_MEMORY}
-        servers |= {"tuning": own, "shared": False, "gpus": gpus // 2}
+        tuning = {"memory": _SEPARATE_MEMORY}
+        servers |= {"tuning": tuning, "shared": False, "gpus": gpus // 2}
     batch, samples = int(row["T-GBS"]), int(row["G-GBS"])
     answer = whole - _PROMPT
     document = {

@@ -102,14 +102,14 @@ class _Trainers:
 
     def _walk(self, gpus: int) -> Training:
         """Walk from the given layout to its best neighbour, as long as a neighbour is better."""
-        nearest = min(self.known, key=lambda own: abs(own - gpus), default=0)
+        nearest = min(self.known, key=lambda count: abs(count - gpus), default=0)
         start = self.known[nearest].plan if nearest else self.given.plan
         topology, tried = self.given.topology.with_gpus(gpus), dict[str, tuple[float, Training]]()
 
         def seconds(plan: Plan) -> float:
             if (key := repr(plan)) not in tried:
-                own = replace(self.given, plan=plan, topology=topology, alone=True, _known={})
-                tried[key] = _seconds(own), own
+                training = replace(self.given, plan=plan, topology=topology, alone=True, _known={})
+                tried[key] = _seconds(training), training
                 took = tried[key][0]
                 parts = {axis: getattr(plan, axis) for axis in ("tp", "pp", "ep")}
                 names = plan.recompute
@@ -224,10 +224,10 @@ class _Made:
         way, scenario, loop = self.way, setup.scenario, setup.plan
         total = len(setup.trainer) + loop.servers.gpus + loop.reward.gpus
         training = self.trainers.on(total - way.gpus - loop.reward.gpus)
-        own = loop.servers
+        given = loop.servers
         servers = Servers(
-            engine=own.engine, tuning=own.tuning, gpus=way.gpus,
-            shared=not way.gpus, layout=replace(own.layout, tp=way.tp),
+            engine=given.engine, tuning=given.tuning, gpus=way.gpus,
+            shared=not way.gpus, layout=replace(given.layout, tp=way.tp),
         )  # fmt: skip
         changed = replace(
             loop,

@@ -265,8 +265,8 @@ class ReinforcementScenario(BaseScenario):
         if self.gpus is None and plan.dp is not None:
             before = plan.degree(axes()) + loop.servers.gpus + loop.reward.gpus
 
-        def share(own: int, each: int) -> int:
-            return max(round(own * gpus / before / each), 1) * each if own else 0
+        def share(count: int, each: int) -> int:
+            return max(round(count * gpus / before / each), 1) * each if count else 0
 
         servers = replace(loop.servers, gpus=share(loop.servers.gpus, loop.servers.layout.gpus))
         reward = replace(loop.reward, gpus=share(loop.reward.gpus, loop.reward.layout.gpus))

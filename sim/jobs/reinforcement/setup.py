@@ -90,9 +90,9 @@ class ReinforcementSetup(WithoutProgram):
     @cached_property
     def places(self) -> tuple[tuple[int, ...], ...]:
         """The GPUs of each server."""
-        each, own = self.speed.layout.gpus, len(self.trainer)
+        each, trainer_gpus = self.speed.layout.gpus, len(self.trainer)
         first = [*range(0, self.shared * each, each)]
-        first += [own + place for place in range(0, self.plan.servers.gpus, each)]
+        first += [trainer_gpus + place for place in range(0, self.plan.servers.gpus, each)]
         return tuple(tuple(range(gpu, gpu + each)) for gpu in first)
 
     def slowdown(self, server: int) -> float:
@@ -112,8 +112,8 @@ class ReinforcementSetup(WithoutProgram):
     @property
     def brief(self) -> "ReinforcementSetup":
         """The setup of a single step, for figures of its answer that are not times."""
-        own = self.sampled
-        return replace(own, plan=replace(own.plan, steps=1, warmup=0), keep_spans=0)
+        sampled = self.sampled
+        return replace(sampled, plan=replace(sampled.plan, steps=1, warmup=0), keep_spans=0)
 
     @property
     def _even(self) -> bool:
@@ -231,9 +231,9 @@ def tensors(model: Model) -> int:
     """The number of tensors of a checkpoint: the matrices of all blocks and of each expert."""
     run = whole(model, 1)
     return sum(
-        often * sum(1 for group in one.parameters for _ in one.shapes(group))
+        often * sum(1 for group in part.parameters for _ in part.shapes(group))
         for kind, often in Counter(model.row).items()
-        for one in (block(kind, run),)
+        for part in (block(kind, run),)
     )
 
 
@@ -251,8 +251,8 @@ def from_scenario(
     topology = topology.with_gpus(trainers + others)
     links = [slow for slow in scenario.straggler if slow.link is not None]
     on = machine(topology, None, links, scenario.name)
-    model, own = load_model(scenario), plan.servers
-    engine = engines.load(own.engine, own.tuning, where=f"{where}.servers")
+    model, servers = load_model(scenario), plan.servers
+    engine = engines.load(servers.engine, servers.tuning, where=f"{where}.servers")
     training = Training(
         name=scenario.name,
         model=model,

@@ -82,8 +82,8 @@ def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
     order = np.argsort(np.array(lengths), kind="stable")[::-1]
     loads, shares = np.zeros(parts), [list[int]() for _ in range(parts)]
     for first in range(0, len(order), parts):
-        own = order[first : first + parts]
-        for part, answer in zip(np.argsort(loads, kind="stable"), own, strict=False):
+        longest = order[first : first + parts]
+        for part, answer in zip(np.argsort(loads, kind="stable"), longest, strict=False):
             loads[part] += lengths[answer]
             shares[part].append(int(answer))
     return [sorted(share) for share in shares]
@@ -149,10 +149,10 @@ class Training:
         if self.deal == "rows":
             size = -(-len(lengths) // updates)
             for first in range(0, len(lengths), size):
-                own = lengths[first : first + size]
-                rows = bins(own, self.row)
+                batch = lengths[first : first + size]
+                rows = bins(batch, self.row)
                 count = ceil(rows / (each * self.replicas)) * self.unit
-                yield Dealt(count, float(self.row) if self.plan.pp > 1 else sum(own) / rows)
+                yield Dealt(count, float(self.row) if self.plan.pp > 1 else sum(batch) / rows)
             return
         for most in self._most(lengths, updates):
             count = ceil(most / (each * self.row)) * self.unit
@@ -164,33 +164,33 @@ class Training:
         group = len(parts) // self.replicas
         most = [0] * updates
         for first in range(0, len(parts), group):
-            own = [lengths[answer] for part in parts[first : first + group] for answer in part]
-            size = -(-len(own) // updates)
+            counts = [lengths[answer] for part in parts[first : first + group] for answer in part]
+            size = -(-len(counts) // updates)
             for number in range(updates):
-                tokens = sum(own[number * size : (number + 1) * size])
+                tokens = sum(counts[number * size : (number + 1) * size])
                 most[number] = max(most[number], tokens)
         return [tokens for tokens in most if tokens]
 
-    def _seconds(self, what: str, dealt: Dealt, play: Callable[[int, int], float]) -> float:
+    def _seconds(self, kind: str, dealt: Dealt, play: Callable[[int, int], float]) -> float:
         """Seconds of a share, interpolated linearly between the nearest numbers of microbatches and
         fillings of rows that are played."""
         filling = min(dealt.tokens / self.row, 1.0) * _PARTS
         full, rest = int(filling), filling - int(filling)
         ends = [full, full + 1] if rest > 1e-9 else [full, full]
-        low, high = (self._between(what, dealt.microbatches, part, play) for part in ends)
+        low, high = (self._between(kind, dealt.microbatches, part, play) for part in ends)
         return low + rest * (high - low)
 
     def _between(
-        self, what: str, count: int, part: int, play: Callable[[int, int], float]
+        self, kind: str, count: int, part: int, play: Callable[[int, int], float]
     ) -> float:
         if not part:
             return 0.0
         low, high = _around(count // self.unit)
-        ends = [self._memo(what, number * self.unit, part, play) for number in (low, high)]
+        ends = [self._memo(kind, number * self.unit, part, play) for number in (low, high)]
         return float(np.interp(count, (low * self.unit, high * self.unit), ends))
 
-    def _memo(self, what: str, count: int, part: int, play: Callable[[int, int], float]) -> float:
-        key = what, count, part
+    def _memo(self, kind: str, count: int, part: int, play: Callable[[int, int], float]) -> float:
+        key = kind, count, part
         if key not in self._known:
             self._known[key] = play(count, part)
         return self._known[key]
@@ -207,7 +207,7 @@ class Training:
     def _passes(self, count: int, part: int) -> float:
         setup = self.setup(count, part)
         order = setup.job.order or setup.job.plan.passes()
-        ahead = tuple(tuple(a for a in own if a.kind == "F") for own in order.orders)
+        ahead = tuple(tuple(a for a in actions if a.kind == "F") for actions in order.orders)
         passes = training_step(setup.job, Schedule(ahead, order.pieces, "forward"))
         return play(passes, setup.machine).passes_end
 

@@ -63,7 +63,7 @@ def stored(topology: Topology, way: str, gpus: Iterable[int]) -> float:
 def endpoints(gpus: Iterable[int], cluster: LiveCluster) -> list[Endpoint]:
     """GPUs as endpoints, one for each node."""
     nodes = groupby(sorted(gpus), key=cluster.topology.node_of)
-    return [Endpoint(tuple(own)) for _, own in nodes]
+    return [Endpoint(tuple(group)) for _, group in nodes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +107,13 @@ class Transfer:
     def _spread(self) -> Process:
         """Send all tensors from a rank of the trainer to each server GPU that is not the
         trainer's."""
-        own = frozenset(self.sides.trainer)
-        others = [gpu for server in self.sides.servers for gpu in server if gpu not in own]
+        trainer = frozenset(self.sides.trainer)
+        others = [gpu for server in self.sides.servers for gpu in server if gpu not in trainer]
         if not others:
             return
-        one, *_ = endpoints(self.sides.trainer[:1], self.cluster)
+        sender, *_ = endpoints(self.sides.trainer[:1], self.cluster)
         first, *_ = endpoints(others[:1], self.cluster)
-        sent = [self.cluster.send(self.size, one, {first: 1.0})]
+        sent = [self.cluster.send(self.size, sender, {first: 1.0})]
         if len(others) > 1:
             parts = endpoints(others, self.cluster)
             sent.append(self.cluster.collective("broadcast", self.size, parts))
@@ -139,7 +139,7 @@ class Transfer:
         """Send weights by way of the hosts' memory: down from the trainer, over the network, and up
         to the servers."""
         senders, servers = self.sides.holders(0), self.sides.servers
-        receivers = [gpu for own in servers for gpu in own]
+        receivers = [gpu for server in servers for gpu in server]
         yield from moved(self.cluster, senders, self.size / len(senders), "down")
         yield from self.sharded()
         each = len(servers) * self.size / len(receivers)
@@ -148,7 +148,7 @@ class Transfer:
     def storage(self) -> Process:
         """Write the weights to storage once, then let every server read them once."""
         servers, topology = self.sides.servers, self.cluster.topology
-        readers = [gpu for own in servers for gpu in own]
+        readers = [gpu for server in servers for gpu in server]
         write, read = (
             self.table.storage or stored(topology, way, gpus)
             for way, gpus in (("up", self.sides.holders(0)), ("down", readers))

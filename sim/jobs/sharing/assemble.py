@@ -206,12 +206,12 @@ def _far_servers(
     if setup.plan.regions is None or not setup.servers:
         return
     region = pool.cluster.routes.region
-    own, serving = ({region(rank) for rank in ones} for ones in (setup.workers, setup.servers))
+    home, serving = ({region(rank) for rank in ones} for ones in (setup.workers, setup.servers))
     sent = [row[causes.COMMUNICATION] for row in rows]
-    if len(serving) < len(own) and max(sent) > min(sent) + _MUCH:
+    if len(serving) < len(home) and max(sent) > min(sent) + _MUCH:
         yield (
-            f"servers are in {len(serving)} of {len(own)} regions: some workers communicate for "
-            f"{min(sent):.0%} of their time, others for {max(sent):.0%}; shards = {len(own)} puts "
+            f"servers are in {len(serving)} of {len(home)} regions: some workers communicate for "
+            f"{min(sent):.0%} of their time, others for {max(sent):.0%}; shards = {len(home)} puts "
             "a server into each region"
         )
 

@@ -74,11 +74,11 @@ def _laid_out(scenario: SharingScenario) -> Sharing:
         fault = "[plan] lays out a model, but [sharing.times] or no model says what workers compute"
         raise InputError(where, fault, "give model, and leave [sharing.times] out")
     known = {"batch": "global_batch", "precision": "precision", "optimizer": "optimizer"}
-    for own, theirs in known.items():
-        usual = Sharing.__dataclass_fields__[own].default
-        if getattr(sharing, own) not in (usual, getattr(plan, theirs)):
-            fault = f"{own} is set beside [plan], which states it as {theirs}"
-            raise InputError(where, fault, f"leave {own} out")
+    for key, theirs in known.items():
+        usual = Sharing.__dataclass_fields__[key].default
+        if getattr(sharing, key) not in (usual, getattr(plan, theirs)):
+            fault = f"{key} is set beside [plan], which states it as {theirs}"
+            raise InputError(where, fault, f"leave {key} out")
     if sharing.in_step:
         fault = f'method = "{sharing.method}" beside [plan]: groups share weights, not passes'
         raise InputError(where, fault, 'set method = "local_sgd" with period = 1')

@@ -34,7 +34,7 @@ def holders(
 ) -> Iterator[Holder]:  # fmt: skip
     """Yield the fullest GPU of all workers, GPU 0 if the method keeps more on it than on other
     GPUs, and the fullest server. A worker has `gpus` GPUs."""
-    fullest = max(workloads, key=lambda own: sum(own.held.values()))
+    fullest = max(workloads, key=lambda workload: sum(workload.held.values()))
     if fullest.held:
         parts = dict(fullest.held)
         piece = fullest.parameters / (gpus if fullest.in_pieces else 1)
@@ -56,8 +56,8 @@ def server(plan: ServerBased, workloads: tuple[Workload, ...], share: float, roo
     The host holds its share of the weights, of the method's further vectors, and replicas of other
     shards (Li et al. 2014, section 3). It also has room for a message from every worker."""
     touched = workloads[0].parameters * share
-    own = workloads[0].stored * share or touched
-    kept = {"weights": own * FP32, **plan.kept_by_server(own, len(workloads))}
+    stored = workloads[0].stored * share or touched
+    kept = {"weights": stored * FP32, **plan.kept_by_server(stored, len(workloads))}
     parts = {name: (1 + plan.recovery.replicas) * size for name, size in kept.items()}
     messages = len(workloads) * touched * workloads[0].width
     return Holder(name="a server", parts={**parts, "messages": messages}, room=room)

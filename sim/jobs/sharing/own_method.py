@@ -55,7 +55,7 @@ def _check_members(kind: type[Sharing], where: str) -> None:
     if isabstract(kind):
         fault = f"{kind.__name__} has no start(self, pool)"
         raise InputError(where, fault, "write start, which calls pool.train(loop)")
-    base = next(one for one in kind.__mro__[1:] if one.__module__ != kind.__module__)
+    base = next(parent for parent in kind.__mro__[1:] if parent.__module__ != kind.__module__)
     for key in {*get_annotations(kind)} & {*annotations_of(base)} - {"method"}:
         if annotations_of(kind)[key] != annotations_of(base)[key]:
             fault = f"{key} is a key of all methods of {base.__name__}"

@@ -241,15 +241,15 @@ class Sharing(ABC):
     def check(self, workers: int, nodes: int, where: str) -> None:
         """Raise `InputError` if the table does not fit the number of workers and nodes."""
         if self.learning is not None and self.learning.decay and not self.merges_late:
-            what = f"learning.decay with method = {self.method!r}, where no update is late"
-            raise InputError(where, what, "leave it out")
+            mistake = f"learning.decay with method = {self.method!r}, where no update is late"
+            raise InputError(where, mistake, "leave it out")
         for key in ("replicas", "checkpoint") if not self.shard_count else ():
             if getattr(self.recovery, key) != getattr(Recovery(), key):
-                what = f"recovery.{key} concerns servers, but this method has none"
-                raise InputError(where, what, "leave it out")
+                mistake = f"recovery.{key} concerns servers, but this method has none"
+                raise InputError(where, mistake, "leave it out")
         if any(fault.server is not None for fault in self.fault) and not self.shard_count:
-            what = "fault: a server fails, but this method has none"
-            raise InputError(where, what, "name a rank")
+            mistake = "fault: a server fails, but this method has none"
+            raise InputError(where, mistake, "name a rank")
         _check_members(self, workers, nodes, where)
 
 
@@ -342,8 +342,8 @@ def _check_members(plan: Sharing, workers: int, nodes: int, where: str) -> None:
     for key, kind, named in found:
         _check_named(key, kind, named, workers if kind == "rank" else nodes, where)
         if twice := [name for name, times in Counter(named).items() if times > 1]:
-            what = f"{key}: {kind} {twice[0]} is named twice"
-            raise InputError(where, what, f"name each {kind} once")
+            mistake = f"{key}: {kind} {twice[0]} is named twice"
+            raise InputError(where, mistake, f"name each {kind} once")
     ranks = [fault.rank for fault in plan.fault if fault.rank is not None]
     _check_named("fault", "rank", ranks, workers, where)
     _check_absences(plan.fault, where)
@@ -371,5 +371,5 @@ def _check_absences(faults: Sequence[Fault], where: str) -> None:
         for (at, after), (again, _) in pairwise(moment):
             if again <= at + after:
                 away = f"away from {human_seconds(at)} on"
-                what = f"fault: {name} fails at {human_seconds(again)}, when it is {away}"
-                raise InputError(where, what, "leave a fault out, or let the first end earlier")
+                mistake = f"fault: {name} fails at {human_seconds(again)}, when it is {away}"
+                raise InputError(where, mistake, "leave a fault out, or let the first end earlier")

@@ -93,9 +93,9 @@ class Server(SharedWeights):
             away = max(after or 0.0, away) + self.recovery.restart
             version, kept = self._checkpoint
             ends = np.linspace(0, self.weights.size, len(self.shards.shares) + 1).astype(int)
-            own = slice(ends[shard], ends[shard + 1])
+            part = slice(ends[shard], ends[shard + 1])
             self.weights = np.array(self.weights)
-            self.weights[own] = kept[own]
+            self.weights[part] = kept[part]
             self.record.lost += self.version - version
         self._back = max(self._back, self.cluster.now + away)
 

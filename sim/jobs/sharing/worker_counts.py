@@ -184,8 +184,8 @@ def workers(
     >>> workers("all-reduce-ddp", (1, 2), **curve, settings="sharing.steps=3").rows[1].gpus
     2
     """
-    own = {} if method is None else {"sharing.method": fspath(method)}
-    job = sharing_of(load(scenario, {**own, **settings_of(settings, price)}))
+    method_settings = {} if method is None else {"sharing.method": fspath(method)}
+    job = sharing_of(load(scenario, {**method_settings, **settings_of(settings, price)}))
     if (critical_batch is None) != (least_samples is None):
         fault = "--critical-batch and --least-samples go together"
         raise InputError("sim workers", fault, "give both, or neither")
@@ -218,9 +218,9 @@ def worker_counts(
     curve = efficiency or scenario.sharing.efficiency
     trained = curve is None
     curve = curve or _of_task(scenario, task)
-    own = None if not trained else scenario.sharing.learning
+    learning = None if not trained else scenario.sharing.learning
     using = task if trained else NoTask()
-    plans = [replace(scenario.sharing, workers=count, learning=own) for count in counts]
+    plans = [replace(scenario.sharing, workers=count, learning=learning) for count in counts]
     jobs = [replace(scenario, sharing=plan) for plan in plans]
     setups = [_setup(job, using) for job in jobs]
     rows: list[WorkerCount] = []

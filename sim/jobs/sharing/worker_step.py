@@ -74,7 +74,7 @@ def worker_step(
     stack = replace(stack, clip=stack.clip and model.clipped)
     whole = Chunk(model.row)
     job = Job(model=model, plan=alone, stack=stack, device=device, chunks=((whole,),))
-    own = memory(job, training_step(job), 0)
+    footprint = memory(job, training_step(job), 0)
     ahead = [tuple(job.work(kind, "F").flat()) for kind in model.row]
     back = [tuple(job.work(kind, "B").flat()) for kind in model.row]
     parts = [*ahead, *reversed(back), optimizer(job, 0)]
@@ -91,7 +91,7 @@ def worker_step(
         launches=sum(segment.host for segment in hosted),
         launch=stack.launch_backward,
         call=stack.launch_collective,
-        held={**own.parts, "fragmentation": own.fragmented},
+        held={**footprint.parts, "fragmentation": footprint.fragmented},
         room=device.usable_memory,
     )
 
@@ -139,7 +139,7 @@ def group_step(job: Job, machine: Machine) -> Workload:
     program = training_step(job)
     record = play(program, machine)
     spent = dict(accounts(record)[critical_role(record).index].items())
-    own = fullest(memories(job, program))
+    footprint = fullest(memories(job, program))
     optimizer = spent.get(OPTIMIZER, 0.0)
     passes = record.step_time - optimizer
     layer = TimedLayer(
@@ -157,6 +157,6 @@ def group_step(job: Job, machine: Machine) -> Workload:
         call=job.stack.launch_collective,
         in_pieces=True,
         spent={str(cause): seconds for cause, seconds in spent.items()},
-        held={**own.parts, "fragmentation": own.fragmented},
+        held={**footprint.parts, "fragmentation": footprint.fragmented},
         room=job.device.usable_memory,
     )

@@ -220,8 +220,8 @@ def _timed(trace: Mapping[str, Any]) -> Iterator[tuple[Key, float]]:
     for event in kernels if on_gpu else outermost(operators, "pid", "tid"):
         args = event.get("args") or {}
         nccl = "Collective name" in args
-        what = collective_of(args, per_node) if nccl else _of_kernel(event["name"])
-        yield tuple(what.items()), event["dur"] * 1e-6
+        operation = collective_of(args, per_node) if nccl else _of_kernel(event["name"])
+        yield tuple(operation.items()), event["dur"] * 1e-6
     ranks = _world(trace)
     for event in events:
         if (collective := gloo_of(event, ranks)) and collective["bytes"]:

@@ -289,8 +289,8 @@ def read(path: Path, removed: str = "") -> RankTrace:
     begin, *_, end = cuts
     events = [e for e in events if begin <= e["ts"] < end or e.get("cat") in DEVICE]
     operators = [e for e in events if e.get("cat") == "cpu_op"] if removed else []
-    own = [e for e in operators if removed in e["name"]]
-    gone = RemovedSpans((e["ts"], e["ts"] + e["dur"]) for e in own)
+    matched = [e for e in operators if removed in e["name"]]
+    gone = RemovedSpans((e["ts"], e["ts"] + e["dur"]) for e in matched)
     if removed and not gone:
         names = Counter(e["name"] for e in operators).most_common(3)
         some = ", ".join(name for name, _ in names) or "none"

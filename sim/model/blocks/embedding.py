@@ -66,8 +66,8 @@ def look_up(run: Execution) -> Operator:
 def looked_up_again(run: Execution) -> Operator:
     """Return another look-up in the same word embedding. Its matrix counts only in the rank's first
     block that uses it."""
-    own = look_up(run)
-    return replace(own, parameters=0.0, matrices=()) if run.words == "again" else own
+    operator = look_up(run)
+    return replace(operator, parameters=0.0, matrices=()) if run.words == "again" else operator
 
 
 def _always_accumulate(run: Execution, weights: int) -> tuple[Item, ...]:

@@ -185,8 +185,8 @@ def _row_sums(run: Execution, rows: int) -> tuple[Collective, ...]:
             kind="all_reduce",
             axes=run.sharding.tensor,
             bytes=4.0 * rows,
-            name=f"cross-entropy {what}",
+            name=f"cross-entropy {term}",
             cause=TENSOR,
         )
-        for what in ("maximum", "target", "sum")
+        for term in ("maximum", "target", "sum")
     )

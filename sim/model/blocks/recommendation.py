@@ -204,15 +204,15 @@ def _perceptron(
         )
         size = float(run.microbatch * outputs * run.width)
         # The loss is a sigmoid and a binary cross-entropy in fp32.
-        launches, what = (4, "loss") if last else (1, "relu")
+        launches, kernel = (4, "loss") if last else (1, "relu")
         yield Operator(
             name=label,
             forward=(
                 *linear.forward,
-                MemoryBound(name=f"{label} {what}", bytes=2 * size * launches, launches=launches),
+                MemoryBound(name=f"{label} {kernel}", bytes=2 * size * launches, launches=launches),
             ),
             input_gradient=(
-                MemoryBound(name=f"{label} {what} grad", bytes=3 * size, launches=launches),
+                MemoryBound(name=f"{label} {kernel} grad", bytes=3 * size, launches=launches),
                 *linear.input_gradient,
             ),
             weight_gradient=linear.weight_gradient,

@@ -60,17 +60,17 @@ def operators(run: Execution) -> tuple[Operator, ...]:
 
 
 def _convolutions(run: Execution) -> Iterator[Operator]:
-    own: Sound = run.block
-    frames, channels = [run.seq], own.channels
-    for stride in reversed(own.strides):
+    sound: Sound = run.block
+    frames, channels = [run.seq], sound.channels
+    for stride in reversed(sound.strides):
         frames.insert(0, frames[0] * stride)
-    rows = zip(own.widths, own.taps, frames[:-1], frames[1:], strict=True)
+    rows = zip(sound.widths, sound.taps, frames[:-1], frames[1:], strict=True)
     for number, (width, taps, read, written) in enumerate(rows):
         shape = Shape(images=run.microbatch, inputs=channels, outputs=width, read=channels * read,
                       written=width * written, taps=taps)  # fmt: skip
         name, elements = f"convolution {number}", run.microbatch * written
-        yield _convolution(run, name, shape, bias=own.bias, first=number == 0)
-        if own.norms == "all" or (own.norms == "first" and number == 0):
+        yield _convolution(run, name, shape, bias=sound.bias, first=number == 0)
+        if sound.norms == "all" or (sound.norms == "first" and number == 0):
             yield normalise(run, f"{name} norm", elements, width=width, residual=False)
         yield gelu(run, elements * width)
         channels = width
@@ -101,28 +101,28 @@ def _convolution(
 
 
 def _projected(run: Execution) -> Iterator[Operator]:
-    own, hidden = run.block, run.model.hidden
-    if not own.projected:
+    sound, hidden = run.block, run.model.hidden
+    if not sound.projected:
         return
-    inputs = own.widths[-1]
+    inputs = sound.widths[-1]
     yield normalise(run, "sound norm", run.rows, width=inputs, residual=False)
     linear = Linear(
         run=run, name="sound", rows=run.rows, inputs=inputs, outputs=(hidden,), bias=True
     )
     made = linear.operator
-    yield replace(made, parameters=made.parameters + hidden * own.masked)
+    yield replace(made, parameters=made.parameters + hidden * sound.masked)
 
 
 def _positions(run: Execution) -> Iterator[Operator]:
     """Yield the operators that make positions and add them to the frames. The weights of a
     convolution for positions are a direction and a length for each tap (weight normalisation)."""
-    own, hidden, rows = run.block, run.model.hidden, run.rows
-    if own.position_taps:
+    sound, hidden, rows = run.block, run.model.hidden, run.rows
+    if sound.position_taps:
         size = hidden * run.seq
         shape = Shape(images=run.microbatch, inputs=hidden, outputs=hidden, read=size, written=size,
-                      taps=own.position_taps, groups=own.position_groups)  # fmt: skip
+                      taps=sound.position_taps, groups=sound.position_groups)  # fmt: skip
         made = _convolution(run, "positions", shape, bias=True)
-        yield replace(made, parameters=made.parameters + own.position_taps)
+        yield replace(made, parameters=made.parameters + sound.position_taps)
         yield gelu(run, rows * hidden)
     added = MemoryBound(name="add positions", bytes=float(3 * rows * hidden * run.width))
     yield Operator(name="add positions", forward=(added,))

@@ -14,7 +14,7 @@ def operators(run: Execution) -> tuple[Operator, ...]:
     return state_part(run, run.block)
 
 
-def state_part(run: Execution, own: StateSpace) -> tuple[Operator, ...]:
+def state_part(run: Execution, ssm: StateSpace) -> tuple[Operator, ...]:
     """Return the norm, the mixer and the residual sum."""
-    inside = forked(run, state_space.operators(run, own))
+    inside = forked(run, state_space.operators(run, ssm))
     return scoped("mamba", (*before(run, "mixer", into="mixer in"), *inside, *joined(run, "mixer")))

@@ -26,5 +26,5 @@ SETTINGS = StateExperts
 
 def operators(run: Execution) -> tuple[Operator, ...]:
     """Return the block's operators on one rank, in forward order."""
-    own: StateExperts = run.block
-    return (*state_part(run, own.mixer), *experts_part(run))
+    block: StateExperts = run.block
+    return (*state_part(run, block.mixer), *experts_part(run))

@@ -161,7 +161,7 @@ class Layer:
 
 def dropped(run: Execution) -> float:
     """Return the share of token-expert pairs that are dropped, as a mean over the layers."""
-    layers = [own for kind in run.model.kinds for _, own in [specialised(kind, run)]]
+    layers = [layer for kind in run.model.kinds for _, layer in [specialised(kind, run)]]
     shares = [Layer(layer).load.dropped for layer in layers if isinstance(layer.block, Experts)]
     return sum(shares) / len(shares) if shares else 0.0
 
@@ -218,7 +218,7 @@ def _router_gradients(layer: Layer, linear: Linear) -> Operator:
         return operator
     wide = replace(linear, run=replace(linear.run, precision="tf32"))
     both = float(layer.tokens * run.model.hidden * (run.width + 4))
-    casts = [MemoryBound(name=f"router {what} cast", bytes=both) for what in ("grad", "input")]
+    casts = [MemoryBound(name=f"router {name} cast", bytes=both) for name in ("grad", "input")]
     return Operator(
         input_gradient=(*wide.input_gradient, casts[0]),
         weight_gradient=(casts[1], *wide.weight_gradient),

@@ -125,7 +125,7 @@ class Config:
 
     def _refuse_misspelt(self, key: str) -> None:
         """Raise `InputError` if a key that nothing reads is spelt nearly like `key`."""
-        strange = [own for own in self.content if own not in self.read]
+        strange = [name for name in self.content if name not in self.read]
         for near in get_close_matches(key, strange, 1, _NEAR):
             fault = f"{near!r} is no key of a {self.content.get('model_type')} config"
             raise InputError(self.place, fault, f"did you mean {key!r}?")
@@ -160,6 +160,6 @@ def length(config: Config, key: str = "max_position_embeddings") -> int:
     """Return the tokens of a sequence: as many as the config allows, but at most `_SEQ`."""
     most = int(config(key))
     if most > _SEQ:
-        what = f"{config.place}: sequences may have {most:,} tokens"
-        config.notes.append(f"{what}; {_SEQ:,} are assumed unless model.seq or --seq differs")
+        note = f"{config.place}: sequences may have {most:,} tokens"
+        config.notes.append(f"{note}; {_SEQ:,} are assumed unless model.seq or --seq differs")
     return min(most, _SEQ)

@@ -139,8 +139,8 @@ def _deepseek_experts(config: Config) -> Document:
 
 
 def _without_mtp(config: Config) -> None:
-    what = "the layers of multi-token prediction are left out, as in transformers"
-    config.notes.append(f"{config.place}: {what}; set model.mtp to have them")
+    note = "the layers of multi-token prediction are left out, as in transformers"
+    config.notes.append(f"{config.place}: {note}; set model.mtp to have them")
 
 
 def _behind_dense(config: Config) -> list[bool]:
@@ -205,7 +205,7 @@ def llama4(config: Config) -> Document:
     sparse = set(config.some("moe_layers", count) or usual)
     bare = {"positions": "none", "qk_norm": "none"}
     chunk = config("attention_chunk_size", 0)
-    own = [bare if none else {"chunk": chunk} if chunk else {} for none in unrotated(config)]
+    changes = [bare if none else {"chunk": chunk} if chunk else {} for none in unrotated(config)]
     if types and [name == "full_attention" for name in types] != unrotated(config):
         fault = "layer_types and no_rope_layers name different layers"
         raise InputError(config.place, fault, "only layers without positions may see all keys")
@@ -217,4 +217,4 @@ def llama4(config: Config) -> Document:
         "qk_norm": "l2" if config("use_qk_norm", True) else "none",
     }
     kinds = ["experts" if layer in sparse else "dense" for layer in range(count)]
-    return laid_out(shape, list(zip(kinds, own, strict=True)), experts=experts)
+    return laid_out(shape, list(zip(kinds, changes, strict=True)), experts=experts)

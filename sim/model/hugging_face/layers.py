@@ -51,10 +51,10 @@ def laid_out(
     has_experts = bool(experts) and any(kind == "experts" for kind, _ in layers)
     blocks: Document = {**shape.get("blocks", {}), **({"experts": experts} if has_experts else {})}
     names = []
-    for kind, own in layers:
-        names.append("_".join([*(word for key, word in _WORDS.items() if key in own), kind]))
-        if own:
-            blocks[names[-1]] = {"kind": kind, **own}
+    for kind, changes in layers:
+        names.append("_".join([*(word for key, word in _WORDS.items() if key in changes), kind]))
+        if changes:
+            blocks[names[-1]] = {"kind": kind, **changes}
     family = {"family": "moe"} if has_experts else {}
     return shape | family | {"pattern": pattern(names), "blocks": blocks}
 

@@ -17,13 +17,13 @@ def mamba2(config: Config) -> Document:
     """Mamba 2."""
     config.read |= {*_UNSAID, "expand", "time_step_rank", "rms_norm"}
     heads, head = config("num_heads", 128), config("head_dim", 64)
-    own = {
+    mixer = {
         "heads": heads, "head": head, "state": config("state_size", 128),
         "groups": config("n_groups", 8), "taps": config("conv_kernel", 4),
         "chunk": config("chunk_size", 256), "bias": config("use_bias", False),
         "convolution_bias": config("use_conv_bias", True),
     }  # fmt: skip
-    return _alone(config, own)
+    return _alone(config, mixer)
 
 
 def mamba(config: Config) -> Document:
@@ -31,19 +31,19 @@ def mamba(config: Config) -> Document:
     config.read |= {*_UNSAID, "time_step_scale", "time_step_init_scheme"}
     hidden, rank = config("hidden_size"), config.content.get("time_step_rank")
     config.read |= {"time_step_rank", "expand"}
-    own = {
+    mixer = {
         "rule": "mamba", "heads": config("intermediate_size", 0) or 2 * hidden, "head": 1,
         "state": config("state_size", 16), "taps": config("conv_kernel", 4),
         "rank": rank if isinstance(rank, int) else ceil(hidden / 16),
         "bias": config("use_bias", False), "convolution_bias": config("use_conv_bias", True),
     }  # fmt: skip
-    return _alone(config, own, tied=True)
+    return _alone(config, mixer, tied=True)
 
 
-def _alone(config: Config, own: Document, *, tied: bool = False) -> Document:
+def _alone(config: Config, mixer: Document, *, tied: bool = False) -> Document:
     """Return a model whose layers all have a state. It has no attention, so the model's `heads` are
     the heads of the states."""
-    heads, head = own["heads"], own["head"]
+    heads, head = mixer["heads"], mixer["head"]
     shape = {
         "name": str(config("_name_or_path", "")),
         "family": "llama", "layers": config.layers(), "hidden": config("hidden_size"),
@@ -52,7 +52,7 @@ def _alone(config: Config, own: Document, *, tied: bool = False) -> Document:
         "positions": "none", "normalisation": "rmsnorm", "bias": False, "dropout": False,
         "attention": "flash",
     }  # fmt: skip
-    return shape | {"pattern": "state", "blocks": {"state": own}}
+    return shape | {"pattern": "state", "blocks": {"state": mixer}}
 
 
 def jamba(config: Config) -> Document:
@@ -62,7 +62,7 @@ def jamba(config: Config) -> Document:
     shape = llama(config) | {"positions": "none"}
     inner, rank = config("mamba_expand", 2) * shape["hidden"], config.content.get("mamba_dt_rank")
     config.read.add("mamba_dt_rank")
-    own = {
+    mixer = {
         "rule": "mamba", "heads": inner, "state": config("mamba_d_state", 16), "norms": True,
         "taps": config("mamba_d_conv", 4), "bias": config("mamba_proj_bias", False),
         "convolution_bias": config("mamba_conv_bias", True),
@@ -72,17 +72,17 @@ def jamba(config: Config) -> Document:
     experts = {"experts": config("num_experts", 16), "top_k": config("num_experts_per_tok", 2)}
     experts |= {"ffn": shape["ffn"]}
     sparse = _every(config, "expert_layer_period", 2, "expert_layer_offset", 1)
-    return _mixed(shape, attends, sparse, own, experts)
+    return _mixed(shape, attends, sparse, mixer, experts)
 
 
 def bamba(config: Config) -> Document:
     """Bamba: Mamba 2's mixers, and attention in the layers that `attn_layer_indices` names."""
     config.read |= {"z_loss_coefficient"}
     shape = llama(config)
-    own = _mixers(config, shape["hidden"])
+    mixer = _mixers(config, shape["hidden"])
     attends = config.some("attn_layer_indices", config.layers())
     layers = range(config.layers())
-    return _mixed(shape, [layer in attends for layer in layers], [False for _ in layers], own, {})
+    return _mixed(shape, [layer in attends for layer in layers], [False for _ in layers], mixer, {})
 
 
 def _mixers(config: Config, hidden: int) -> Document:
@@ -106,8 +106,8 @@ def falcon_h1(config: Config) -> Document:
     config.refuse_unless("projectors_bias", config("mamba_proj_bias", False))
     config.read |= {key for key in config.content if key.endswith(("_multiplier", "_multipliers"))}
     shape = llama(config)
-    own = _mixers(config, shape["hidden"]) | {"gated_norm": config("mamba_rms_norm", False)}
-    return shape | {"pattern": "state_beside", "blocks": {"state_beside": own}}
+    mixer = _mixers(config, shape["hidden"]) | {"gated_norm": config("mamba_rms_norm", False)}
+    return shape | {"pattern": "state_beside", "blocks": {"state_beside": mixer}}
 
 
 def minimax(config: Config) -> Document:
@@ -118,14 +118,14 @@ def minimax(config: Config) -> Document:
     config.refuse_unless("sliding_window", None)
     types = config.each("layer_types", count) or ["full_attention", "linear_attention"] * count
     head = shape["head"] or shape["hidden"] // shape["heads"]
-    own = {
+    mixer = {
         "rule": "lightning", "heads": shape["heads"], "groups": shape["heads"], "head": head,
         "state": head, "taps": 0, "chunk": config("block_size", 256),
     }  # fmt: skip
     experts = {"experts": config("num_local_experts"), "top_k": config("num_experts_per_tok")}
     experts |= {"ffn": shape["ffn"]}
     attends = [kind == "full_attention" for kind in types[:count]]
-    return _mixed(shape, attends, [True] * count, own, experts)
+    return _mixed(shape, attends, [True] * count, mixer, experts)
 
 
 def nemotron_h(config: Config) -> Document:
@@ -136,13 +136,13 @@ def nemotron_h(config: Config) -> Document:
     config.read |= {"mtp_hybrid_override_pattern", "num_nextn_predict_layers", "mamba_proj_bias"}
     kinds = _kinds(config)
     shape = _nemotron_shape(config, len(kinds))
-    own = {
+    mixer = {
         "heads": config("mamba_num_heads", 128), "head": config("mamba_head_dim", 64),
         "state": config("ssm_state_size", 128), "groups": config("n_groups", 8),
         "taps": config("conv_kernel", 4), "chunk": config("chunk_size", 128),
         "bias": config("use_bias", False), "convolution_bias": config("use_conv_bias", True),
     }  # fmt: skip
-    blocks: Document = {"state": own} if "state" in kinds else {}
+    blocks: Document = {"state": mixer} if "state" in kinds else {}
     if "experts_alone" in kinds:
         blocks["experts_alone"] = _nemotron_experts(config)
         shape["family"] = "moe"
@@ -207,8 +207,8 @@ def granite_hybrid(config: Config) -> Document:
     sparse = experts["experts"] > 0
     shape |= {} if sparse else {"ffn": experts["shared_ffn"]}
     attends = [kind == "attention" for kind in kinds]
-    own = _mixers(config, shape["hidden"])
-    return _mixed(shape, attends, [sparse] * len(kinds), own, experts if sparse else {})
+    mixer = _mixers(config, shape["hidden"])
+    return _mixed(shape, attends, [sparse] * len(kinds), mixer, experts if sparse else {})
 
 
 def qwen3_next(config: Config) -> Document:
@@ -236,14 +236,14 @@ def _with_delta_nets(
     attends = [kind == "full_attention" for kind in types] or [
         (layer + 1) % interval == 0 for layer in range(count)
     ]
-    own = {
+    mixer = {
         "rule": "delta", "heads": config("linear_num_value_heads", 32),
         "head": config("linear_value_head_dim", 128), "state": config("linear_key_head_dim", 128),
         "groups": config("linear_num_key_heads", 16), "taps": config("linear_conv_kernel_dim", 4),
         "convolution_bias": False, "chunk": 64,
     }  # fmt: skip
     shape |= {"qk_norm": "rmsnorm", "output_gate": True}
-    return _mixed(shape, attends, sparse, own, experts)
+    return _mixed(shape, attends, sparse, mixer, experts)
 
 
 def _every(config: Config, period: str, usual: int, offset: str, at: int) -> list[bool]:
@@ -253,14 +253,14 @@ def _every(config: Config, period: str, usual: int, offset: str, at: int) -> lis
 
 
 def _mixed(
-    shape: Document, attends: list[bool], sparse: list[bool], own: Document, experts: Document
+    shape: Document, attends: list[bool], sparse: list[bool], mixer: Document, experts: Document
 ) -> Document:
     """Return a model whose layers have attention (`attends`) or a state, and experts (`sparse`) or
     a feed-forward block."""
     names = {(True, True): "experts", (True, False): "dense", (False, True): "state_experts",
              (False, False): "state_dense"}  # fmt: skip
     kinds = [names[pair] for pair in zip(attends, sparse, strict=True)]
-    blocks: Document = {"state_dense": own, "state_experts": {**experts, "mixer": own}}
+    blocks: Document = {"state_dense": mixer, "state_experts": {**experts, "mixer": mixer}}
     blocks = {name: table for name, table in blocks.items() if name in kinds}
     family = {"family": "moe"} if any(sparse) else {}
     layers: list[tuple[str, Document]] = [(kind, {}) for kind in kinds]

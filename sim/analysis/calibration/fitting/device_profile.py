@@ -114,10 +114,10 @@ def host_table(times: Iterable[HostTime]) -> tuple[OperatorTime, ...]:
     known: dict[tuple[str, str], OperatorTime] = {}
     for time in times:
         shown = {name: known.get((name, time.phase)) for name in time.operators}
-        new = {name: time.operators[name] for name, own in shown.items() if own is None}
-        before = [(own, time.operators[name]) for name, own in shown.items() if own is not None]
-        left = time.seconds - sum(own.seconds * count for own, count in before)
-        each = time.each - sum(own.each * count for own, count in before)
+        new = {name: time.operators[name] for name, row in shown.items() if row is None}
+        before = [(row, time.operators[name]) for name, row in shown.items() if row is not None]
+        left = time.seconds - sum(row.seconds * count for row, count in before)
+        each = time.each - sum(row.each * count for row, count in before)
         if not new or left < 0.0:
             continue
         lists = sum(count for name, count in new.items() if _on_lists(name))
@@ -138,9 +138,9 @@ def traced(calls: Iterable[HostCall]) -> tuple[OperatorTime, ...]:
     own time for each operator is included."""
     seconds = grouped(((call.operator, call.phase), call.seconds) for call in calls)
     return tuple(
-        OperatorTime(operator=name, phase=phase, seconds=middle, spread=spread, calls=len(own))
-        for (name, phase), own in seconds.items()
-        for middle, spread in [summary(own)]
+        OperatorTime(operator=name, phase=phase, seconds=middle, spread=spread, calls=len(samples))
+        for (name, phase), samples in seconds.items()
+        for middle, spread in [summary(samples)]
     )
 
 

@@ -57,13 +57,13 @@ def profiled(
     if topology:
         origin = {**origin, "topology": topology}
     fits = {} if fit is None else {path: get(fit.constants, path) for path in fit.paths}
-    own = {path: written(path, constant) for path, constant in fits.items()}
+    constants = {path: written(path, constant) for path, constant in fits.items()}
     table = out.with_suffix(".csv")
     profile = FabricProfile(
         backend=library,
         measurements=table.name,
         provenance={**origin, "samples": sum(reading.samples for reading in readings)},
-        constants=changed({}, own, "the profile"),
+        constants=changed({}, constants, "the profile"),
         residuals=fit.residuals if fit else (),
     )
     write_readings(readings, table)

@@ -37,8 +37,8 @@ def repeated(
     import torch
     import torch.distributed as dist
 
-    own = next((members for members in case.groups if rank in members), None)
-    call = collective.call(case, own, groups[own], rank, device) if own else _nothing
+    group = next((members for members in case.groups if rank in members), None)
+    call = collective.call(case, group, groups[group], rank, device) if group else _nothing
     warm_up = _stamps(call, 2, device)
     slowest = torch.tensor(max(warm_up[-1][1] - warm_up[-1][0], 1e-9), device=device)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)

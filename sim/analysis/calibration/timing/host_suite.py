@@ -49,21 +49,21 @@ def layers(device: str) -> list[LayerCall]:
 
     def attention(y: Any) -> Any:
         heads = y.view(batch, tokens, -1, HEAD).transpose(1, 2)
-        own = functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
-        return own.transpose(1, 2).reshape(batch, tokens, wide)
+        attended = functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+        return attended.transpose(1, 2).reshape(batch, tokens, wide)
 
     def table() -> Layer:
-        own = nn.Embedding(wide, wide, device=device)
-        return lambda _: own(words)
+        embedding = nn.Embedding(wide, wide, device=device)
+        return lambda _: embedding(words)
 
     def loss(y: Any) -> Any:
         return functional.cross_entropy(y.flatten(0, 1), labels)
 
-    def formula(name: str, own: Layer) -> LayerCall:
-        return LayerCall(name=name, make=lambda: own)
+    def formula(name: str, layer: Layer) -> LayerCall:
+        return LayerCall(name=name, make=lambda: layer)
 
-    def module(name: str, own: Callable[[], Any]) -> LayerCall:
-        return LayerCall(name=name, make=lambda: own().to(device))
+    def module(name: str, build: Callable[[], Any]) -> LayerCall:
+        return LayerCall(name=name, make=lambda: build().to(device))
 
     return [
         formula("view", lambda y: y.transpose(1, 2)),

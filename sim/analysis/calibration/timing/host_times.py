@@ -72,22 +72,22 @@ def host_times(device: str, passes: int = 1) -> list[HostTime]:
 
 
 def _one_pass(device: str) -> Iterator[HostTime]:
-    own = layers(device)
-    forward, wholes = _forward(own, device)
-    alone = {call.name: _backward(call, device) for call in own}
+    calls = layers(device)
+    forward, wholes = _forward(calls, device)
+    alone = {call.name: _backward(call, device) for call in calls}
     pairs = ((sum(alone[name].seconds for name in names), whole) for names, whole in wholes)
     longer = median([whole / known for known, whole in pairs if known] or [1.0])
     yield from forward
     yield from (
         replace(row, seconds=longer * row.seconds) for row in alone.values() if row.operators
     )
-    yield from (_of_optimizer(call, own, device) for call in optimizers())
+    yield from (_of_optimizer(call, calls, device) for call in optimizers())
 
 
 def quickest(times: Iterable[HostTime]) -> list[HostTime]:
     """Return the shortest time of each call and phase, since other work comes and goes."""
     by_call = grouped(((row.name, row.phase), row) for row in times)
-    return [min(own, key=lambda row: row.of_longest) for own in by_call.values()]
+    return [min(group, key=lambda row: row.of_longest) for group in by_call.values()]
 
 
 def _forward(
@@ -104,8 +104,8 @@ def _forward(
             spent, whole = _row(row, device)
             if seed:  # the first order warms up
                 wholes.append(([call.name for call in row], whole))
-                for call, own in zip(row, spent, strict=True):
-                    seconds[call.name].append(own)
+                for call, duration in zip(row, spent, strict=True):
+                    seconds[call.name].append(duration)
     found = []
     for call in calls:
         count, _ = _passes(call, device, 1, _counted(device))
@@ -123,7 +123,7 @@ def _row(row: Sequence[LayerCall], device: str) -> tuple[list[float], float]:
     import torch
 
     made = [call.make() for call in row]
-    own, y = (torch.zeros(SHAPE, device=device, requires_grad=True) for _ in range(2))
+    x, y = (torch.zeros(SHAPE, device=device, requires_grad=True) for _ in range(2))
     clocked, kept = _clocked(wait_of(device)), []
     wait_of(device)()
     stamps = [time.perf_counter()]
@@ -131,7 +131,7 @@ def _row(row: Sequence[LayerCall], device: str) -> tuple[list[float], float]:
         if call.chained:
             y = layer(y)
         else:
-            kept.append(layer(own))
+            kept.append(layer(x))
         stamps.append(time.perf_counter())
     ends = [y, *kept]
     gradients = [torch.ones_like(end) for end in ends]
@@ -141,8 +141,8 @@ def _row(row: Sequence[LayerCall], device: str) -> tuple[list[float], float]:
 
 def _backward(call: LayerCall, device: str) -> HostTime:
     """Return the seconds of the backward pass per call of a layer."""
-    (_, one), (_, two) = (_passes(call, device, number, _counted(device)) for number in (1, 2))
-    count = Counter(two) - Counter(one)
+    (_, once), (_, twice) = (_passes(call, device, number, _counted(device)) for number in (1, 2))
+    count = Counter(twice) - Counter(once)
     number = max(2, min(IN_A_ROW, LAUNCHES // max(count.total(), 1)))
     wait = wait_of(device)
     first, whole = (
@@ -169,8 +169,8 @@ def _passes(
 
     def forward() -> None:
         y = given[0]
-        for layer, own in zip(made, given, strict=True):
-            y = layer(y if call.chained else own)
+        for layer, x in zip(made, given, strict=True):
+            y = layer(y if call.chained else x)
             if not call.chained:
                 ends.append(y)
         if call.chained:
@@ -240,13 +240,13 @@ def _counted(device: str, counters: bool = False) -> Callable[[Call], Counter[st
     that launch kernels are counted by name, views as `VIEW`."""
     import torch
 
-    own: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+    dispatch_mode: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
     leaves = import_module("torch.utils._pytree").tree_leaves
 
     def counted(call: Call) -> Counter[str]:
         found = Counter[str]()
 
-        class Mode(own):  # type: ignore[misc]
+        class Mode(dispatch_mode):  # type: ignore[misc]
             def __torch_dispatch__(
                 self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None
             ) -> Any:

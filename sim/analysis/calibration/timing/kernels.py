@@ -65,7 +65,7 @@ def time_kernels(
 def quickest(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Return the shortest time of each kernel, in the order in which kernels first appear."""
     by_kernel = grouped((repr(measurement.kernel), measurement) for measurement in measurements)
-    return [min(own, key=lambda measurement: measurement.seconds) for own in by_kernel.values()]
+    return [min(group, key=lambda measurement: measurement.seconds) for group in by_kernel.values()]
 
 
 def _append(store: Path, measured: Measurement) -> None:

@@ -214,7 +214,7 @@ def _ran(script: Sequence[str], device: str, world: int, steps: int) -> JobMeasu
     if "what" in seen:
         raise InputError(script[0], seen["what"], seen["remedy"])
     rounds = tuple(
-        MeasuredRound(reference=own["reference"], steps=tuple(own["steps"]))
-        for own in seen.pop("rounds")
+        MeasuredRound(reference=entry["reference"], steps=tuple(entry["steps"]))
+        for entry in seen.pop("rounds")
     )
     return JobMeasurement(rounds=rounds, **seen)

@@ -118,5 +118,5 @@ _OF_THE_REST = (
 def sizes() -> tuple[Choice, ...]:
     """Return the choices of sizes, with user-defined axes; data parallelism takes the other
     ranks."""
-    own = (axis for axis in axes() if axis not in Plan.__dataclass_fields__)
-    return *_OF_A_SEQUENCE, *map(_own_axis, own), *_OF_THE_REST
+    user_axes = (axis for axis in axes() if axis not in Plan.__dataclass_fields__)
+    return *_OF_A_SEQUENCE, *map(_own_axis, user_axes), *_OF_THE_REST

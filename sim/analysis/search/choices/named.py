@@ -19,8 +19,8 @@ def choices() -> tuple[Choice, ...]:
 
 def said(space: Space, plan: Plan) -> dict[str, str]:
     """Return the choices of a layout by name, as `--only` takes them."""
-    own = {choice.name: choice.said(space, plan) for choice in choices()}
-    return {name: word for name, word in own.items() if word}
+    words = {choice.name: choice.said(space, plan) for choice in choices()}
+    return {name: word for name, word in words.items() if word}
 
 
 def outside(space: Space, plan: Plan) -> dict[str, str]:
@@ -63,11 +63,11 @@ def parsed(words: Iterable[str], option: str) -> dict[str, tuple[str, ...]]:
     known = {choice.name: choice for choice in choices()}
     values: dict[str, tuple[str, ...]] = {}
     for word in words:
-        name, equals, own = word.partition("=")
+        name, equals, text = word.partition("=")
         if name not in known:
             raise InputError.unknown(option, f"{name!r} is not a choice", name, [*known])
-        if not equals or not own:
+        if not equals or not text:
             raise InputError(option, f"{word!r} has no value", f"write {name}=VALUE[,VALUE]")
-        values[name] = (*values.get(name, ()), *own.split(","))
+        values[name] = (*values.get(name, ()), *text.split(","))
         known[name].check(values[name], option)
     return values

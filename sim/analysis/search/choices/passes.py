@@ -21,9 +21,9 @@ _MICROBATCH, _CHUNKS = 16, 12  # the largest values that are tried unasked
 
 
 def _microbatches(space: Space, plan: Plan) -> list[int]:
-    own, rest = divmod(space.global_batch, plan.data_parallel)
-    whole = [] if rest else divisors(own, own)
-    return [size for size in whole if own // size <= MOST_MICROBATCHES]
+    per_replica, rest = divmod(space.global_batch, plan.data_parallel)
+    whole = [] if rest else divisors(per_replica, per_replica)
+    return [size for size in whole if per_replica // size <= MOST_MICROBATCHES]
 
 
 def _recomputation(space: Space, plan: Plan) -> Iterator[str | tuple[str, ...]]:

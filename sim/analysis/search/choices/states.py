@@ -78,7 +78,7 @@ STATES = (
         usual=lambda space, plan, name: name == "none",
         take=lambda space, plan, name: replaced(plan, offload=OFFLOADS[name]),
         read=lambda space, plan: next(
-            (name for name, own in OFFLOADS.items() if own == plan.offload), None
+            (name for name, offload in OFFLOADS.items() if offload == plan.offload), None
         ),
     ),
     Choice(

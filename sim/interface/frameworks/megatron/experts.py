@@ -56,18 +56,18 @@ def _pattern(given: Given) -> str:
 
 
 def _write_experts(keys: Keys) -> dict[str, tuple[str, ...]]:
-    own, kinds = keys.get("model.blocks", {}).get("experts"), keys["model.kinds"]
+    experts, kinds = keys.get("model.blocks", {}).get("experts"), keys["model.kinds"]
     if set(kinds) - {"dense", "experts"}:
         first, *more = sorted(set(kinds) - {"dense", "experts"})
-        what = f"Megatron-LM has no arguments for layers of kind {first}"
-        what += f" and {len(more)} more" * bool(more)
-        raise InputError("model", what, "write them by hand")
-    if not own:
+        fault = f"Megatron-LM has no arguments for layers of kind {first}"
+        fault += f" and {len(more)} more" * bool(more)
+        raise InputError("model", fault, "write them by hand")
+    if not experts:
         return {}
-    own = dict(own)
-    own.setdefault("shared_ffn", own.get("shared", 0) * own["ffn"])
+    experts = dict(experts)
+    experts.setdefault("shared_ffn", experts.get("shared", 0) * experts["ffn"])
     words: dict[str, tuple[str, ...]] = {
-        name: (str(own[key]),) for name, key in _EXPERTS.items() if own.get(key)
+        name: (str(experts[key]),) for name, key in _EXPERTS.items() if experts.get(key)
     }
     if "dense" in kinds:
         runs = ((kind, len(list(alike))) for kind, alike in groupby(kinds))
@@ -86,10 +86,10 @@ def _etp(given: Given) -> dict[str, Any]:
 
 
 def _write_etp(keys: Keys) -> dict[str, tuple[str, ...]]:
-    own, usual = keys.get("plan.etp", 1), keys.get("plan.tp", 1)
-    if own == usual or not keys.get("model.blocks", {}).get("experts"):
+    etp, usual = keys.get("plan.etp", 1), keys.get("plan.tp", 1)
+    if etp == usual or not keys.get("model.blocks", {}).get("experts"):
         return {}
-    return {"expert-tensor-parallel-size": (str(own),)}
+    return {"expert-tensor-parallel-size": (str(etp),)}
 
 
 def _dispatcher(given: Given) -> dict[str, Any]:

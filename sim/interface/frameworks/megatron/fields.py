@@ -146,7 +146,7 @@ def _precision(given: Words, sections: Sections) -> Words:
         return {sections.precision: (name,), **fields}
     if not plain:
         raise InputError("plan.precision", "fp32 has no name there", "take bf16, fp16, fp8 or fp4")
-    rest = next(name for name, own in _NAMED.items() if own == recipe)
+    rest = next(name for name, value in _NAMED.items() if value == recipe)
     return {sections.precision: (f"{plain}_{rest}",)}
 
 
@@ -188,13 +188,13 @@ def _of_a_name(key: str, values: tuple[str, ...]) -> Words:
     if name in ("32", "32_true", "fp32"):
         return {}
     name = f"fp{name}" if name.startswith("16_") else name
-    known = {f"{plain}_{rest}": (plain, own) for plain in ("bf16", "fp16")
-             for rest, own in _NAMED.items()}  # fmt: skip
+    known = {f"{plain}_{rest}": (plain, recipe) for plain in ("bf16", "fp16")
+             for rest, recipe in _NAMED.items()}  # fmt: skip
     plain, recipe = chosen({key: (name,)}, key, known, "")
     low = "fp4" if recipe == "nvfp4" else "fp8"
-    own: Words = {f"{low}-format": ("hybrid",), f"{low}-recipe": (recipe,)} if recipe else {}
+    formats: Words = {f"{low}-format": ("hybrid",), f"{low}-recipe": (recipe,)} if recipe else {}
     reduced: Words = {"grad-reduce-in-fp32": ()} if plain == "bf16" else {}
-    return {plain: (), **own, **reduced}
+    return {plain: (), **formats, **reduced}
 
 
 DERIVED = ("gated-linear-unit", "activation-func", "should-pad-vocab")  # `_derived` reads them
@@ -203,11 +203,11 @@ DERIVED = ("gated-linear-unit", "activation-func", "should-pad-vocab")  # `_deri
 def _derived(given: Words) -> Words:
     """Replace fields that are no arguments of Megatron-LM by the arguments that have their
     meaning."""
-    own = {name: values for name, values in given.items() if name not in DERIVED}
+    words = {name: values for name, values in given.items() if name not in DERIVED}
     if "gated-linear-unit" in given:
-        own["swiglu"] = ()
+        words["swiglu"] = ()
     if "num-query-groups" in given:
-        own["group-query-attention"] = ()
+        words["group-query-attention"] = ()
     if "should-pad-vocab" in given and "padded-vocab-size" in given:
-        own["vocab-size"] = own.pop("padded-vocab-size")
-    return own
+        words["vocab-size"] = words.pop("padded-vocab-size")
+    return words

@@ -42,10 +42,10 @@ def _chunks(given: Given) -> dict[str, Any]:
         count = integer(given, "num-layers") // max(each, 1)
     else:
         count = integer(given, "num-virtual-stages-per-pipeline-rank", 1)
-    own: dict[str, Any] = {"plan.schedule": "1f1b"}
+    keys: dict[str, Any] = {"plan.schedule": "1f1b"}
     if count > 1:
-        own = {"plan.interleave": count, "plan.schedule": "interleaved"}
-    return own | ({"group": integer(given, _GROUP)} if _GROUP in given else {})
+        keys = {"plan.interleave": count, "plan.schedule": "interleaved"}
+    return keys | ({"group": integer(given, _GROUP)} if _GROUP in given else {})
 
 
 def completed(keys: dict[str, Any], gpus: int) -> dict[str, Any]:
@@ -81,12 +81,12 @@ def _write_chunks(keys: Keys) -> dict[str, tuple[str, ...]]:
         raise InputError("plan.schedule", f"Megatron-LM has no {schedule!r}", "set schedule = 1f1b")
     if count == 1:
         return {}
-    own: dict[str, tuple[str, ...]] = {}
+    words: dict[str, tuple[str, ...]] = {}
     if keys.get("plan.layers") is None:  # otherwise `pipeline_layout` writes the chunks
-        own["num-virtual-stages-per-pipeline-rank"] = (str(count),)
+        words["num-virtual-stages-per-pipeline-rank"] = (str(count),)
     if (group := _group(keys["plan.pp"], keys, keys["ranks"])) > keys["plan.pp"]:
-        own[_GROUP] = (str(group),)
-    return own
+        words[_GROUP] = (str(group),)
+    return words
 
 
 _NEAR = (
@@ -119,7 +119,7 @@ def _write_zero(keys: Keys) -> dict[str, tuple[str, ...]]:
     stage = keys.get("plan.zero", 0)
     if stage <= 1:
         return {"use-distributed-optimizer": ()} if stage else {}
-    word = next(word for word, own in _SHARDING.items() if own == stage)
+    word = next(word for word, value in _SHARDING.items() if value == stage)
     return {"use-megatron-fsdp": (), "data-parallel-sharding-strategy": (word,)}
 
 
@@ -158,8 +158,8 @@ def _write_recompute(keys: Keys) -> dict[str, tuple[str, ...]]:
             "recompute-method": (method or "uniform",),
             "recompute-num-layers": (str(count or 1),),
         }
-    own = {} if names == ("selective",) else {"recompute-modules": names}
-    return {"recompute-granularity": ("selective",), **own}
+    modules = {} if names == ("selective",) else {"recompute-modules": names}
+    return {"recompute-granularity": ("selective",), **modules}
 
 
 def _precision(given: Given) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _write_precision(keys: Keys) -> dict[str, tuple[str, ...]]:
     if precision == "fp4" and (keys.get("plan.recipe") or "nvfp4") in _FP4:
         return {"bf16": (), "fp4-format": ("e2m1",), "fp4-recipe": ("nvfp4",)}
     recipe = keys.get("plan.recipe") or "current-scaling"
-    word = next((word for word, own in _RECIPES.items() if own == recipe), None)
+    word = next((word for word, value in _RECIPES.items() if value == recipe), None)
     if precision != "fp8" or word is None:
         fault = f"Megatron-LM has no {f'recipe {recipe}' if precision == 'fp8' else precision}"
         raise InputError("plan.precision", fault, "take bf16, fp16 or fp8")
@@ -203,7 +203,7 @@ def _write_context(keys: Keys) -> dict[str, tuple[str, ...]]:
     way = keys.get("plan.context")
     if way is None or keys.get("plan.cp", 1) == 1:
         return {}
-    word = next((word for word, own in _CONTEXTS.items() if own == way), None)
+    word = next((word for word, value in _CONTEXTS.items() if value == way), None)
     if word is None:
         raise InputError("plan.context", f"Megatron-LM has no {way}", "set context = ring")
     return {"cp-comm-type": (word,)}

@@ -23,8 +23,8 @@ def read(given: Given) -> dict[str, Any]:
         return {}
     text = value_of(given, ARGUMENT, str).replace(",", "")
     chunks, stages = unrolled(text).split("|"), integer(given, "pipeline-model-parallel-size", 1)
-    own = "".join(chunks)
-    if set(own) - set("EtmL") or own != "E" + "t" * own.count("t") + "m" * own.count("m") + "L":
+    row = "".join(chunks)
+    if set(row) - set("EtmL") or row != "E" + "t" * row.count("t") + "m" * row.count("m") + "L":
         fault = f"{text!r:.60} is no row of E, t, m and L"
         raise InputError(f"argument {ARGUMENT}", fault, 'write it like "Ett|(tt|)*6ttL"')
     if len(chunks) % stages:

@@ -66,10 +66,10 @@ def _lora(given: Given) -> dict[str, Any]:
     """Return the keys of LoRA (peft/lora.py). Raises `InputError` for other classes of `peft`."""
     if given["peft"] not in (("LoRA",), ("lora",)):
         raise InputError("argument peft", f"{given['peft'][0]!r} is not known", "known: LoRA")
-    own: dict[str, Any] = {"plan.lora.rank": integer(given, "peft.dim", 32)}
+    keys: dict[str, Any] = {"plan.lora.rank": integer(given, "peft.dim", 32)}
     if modules := given.get("peft.target_modules"):
-        own["plan.lora.modules"] = list(modules)
-    return own
+        keys["plan.lora.modules"] = list(modules)
+    return keys
 
 
 def _moments(given: Given) -> dict[str, Any]:

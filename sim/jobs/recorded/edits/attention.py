@@ -45,13 +45,13 @@ def edits(setup: Recorded) -> Iterator[Edit]:
     count = {2: 0, 4: 0}  # by products: 2 in a forward pass, 4 in a backward pass
     for recording, _ in setup.stages:
         seconds = seconds_of(recording, setup.time)
-        for one in _by_hand(recording):
-            for number in one.inner:
+        for by_hand in _by_hand(recording):
+            for number in by_hand.inner:
                 lines[line_of(recording, recording.events[number])] += seconds[number]
-            q, k, _ = one.fused.inputs[-3:]
+            q, k, _ = by_hand.fused.inputs[-3:]
             size = max(size, q.width * prod(q.shape[:3]) * k.shape[2])
-            count[len(one.products)] += 1
-            masked |= one.masked
+            count[len(by_hand.products)] += 1
+            masked |= by_hand.masked
     if not all(count.values()):
         return
     causal, taken = (", is_causal=True", "; a mask is assumed to be causal") if masked else ("", "")
@@ -71,17 +71,17 @@ def fused(recording: Recording, axes: Axes) -> Recording:
     new: dict[int, tuple[Event, ...]] = {}
     operators: list[Operator] = []
     dropped: set[int] = set()
-    for one in _by_hand(recording):
-        new |= dict.fromkeys(one.events, ())
-        place = one.products[0]
+    for by_hand in _by_hand(recording):
+        new |= dict.fromkeys(by_hand.events, ())
+        place = by_hand.products[0]
         number = len(recording.operators) + len(operators)
         new[place] = (replace(recording.events[place], operator=number, views=0),)
-        operators.append(one.fused)
-        for event in (*one.products, *one.inner):
+        operators.append(by_hand.fused)
+        for event in (*by_hand.products, *by_hand.inner):
             made = recording.operators[recording.events[event].operator].outputs
-            scores = min((t.bytes for t in made if _is_scores(t, one.fused)), default=None)
+            scores = min((t.bytes for t in made if _is_scores(t, by_hand.fused)), default=None)
             if scores is not None:
-                dropped |= {own.number for own in taken.get(event, ()) if own.bytes >= scores}
+                dropped |= {block.number for block in taken.get(event, ()) if block.bytes >= scores}
     scores_of = {(row.bytes, row.line) for row in recording.memory if row.block in dropped}
     dropped |= {  # scores of earlier steps, which the caching allocator would keep
         row.block
@@ -159,12 +159,12 @@ def _operator(products: Sequence[Operator], scores: Sequence[int]) -> Operator |
     queries, keys); None for other products. The width of a head is assumed to be below the length
     of a sequence."""
     backward = len(products) == 4
-    if len(scores) < 3 or any(short_name(one) != "bmm" or not one.outputs for one in products):
+    if len(scores) < 3 or any(short_name(op) != "bmm" or not op.outputs for op in products):
         return None
     size, (queries, keys) = prod(scores), scores[-2:]
     first, last = products[: len(products) // 2], products[len(products) // 2 :]
-    into = [one for one in first if prod(one.outputs[0].shape) == size]
-    if not into or not all(any(prod(t.shape) == size for t in one.inputs) for one in last):
+    into = [op for op in first if prod(op.outputs[0].shape) == size]
+    if not into or not all(any(prod(t.shape) == size for t in op.inputs) for op in last):
         return None
     # The depth of queries times keys; in a backward pass, of the gradient times the values.
     inner = into[0].inputs[0].shape[-1]

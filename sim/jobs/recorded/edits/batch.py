@@ -104,12 +104,12 @@ def with_batch(recording: Recording, axes: Axes, times: float) -> Recording:
     operators = list(recording.operators)
     new: dict[int, int] = {}
     for number in sorted(growing):
-        own = _grown(recording.operators[number], batch, times)
+        grown = _grown(recording.operators[number], batch, times)
         if number in optimizer:  # the optimizer uses the same operator, which keeps its shapes
             new[number] = len(operators)
-            operators.append(own)
+            operators.append(grown)
         else:
-            operators[number] = own
+            operators[number] = grown
     events = tuple(_event(event, axes, new, times) for event in recording.events)
     changed = replace(recording, operators=tuple(operators), events=events)
     return replace(changed, memory=tuple(_memory(recording, changed, times)))
@@ -178,8 +178,8 @@ def _check(recording: Recording, batch: Batch) -> None:
             if tensor.shape and tensor.shape[0] in batch.rows and tensor.shape in batch.parameters:
                 ambiguous += tensor.bytes
     if ambiguous > _AMBIGUOUS * total:
-        what = "a dimension of its parameters is as large as its batch"
-        raise _refused(recording, f"{what}, and shapes do not tell them apart")
+        reason = "a dimension of its parameters is as large as its batch"
+        raise _refused(recording, f"{reason}, and shapes do not tell them apart")
 
 
 def _refused(recording: Recording, why: str) -> InputError:

@@ -50,12 +50,12 @@ def rewritten(
     places = []
     for event, row in zip(recording.events, rows_of_events, strict=True):
         places.append(len(events))
-        for own in row:
-            if own.kind == "kernel" and (own.reads or waiting[own.stream]):
-                reads = {*own.reads, *waiting.pop(own.stream, ())} & there
-                own = replace(own, reads=tuple(sorted(reads)))
-            events.append(own)
-        waiting[event.stream] |= {*event.reads}.difference(*(own.reads for own in row))
+        for entry in row:
+            if entry.kind == "kernel" and (entry.reads or waiting[entry.stream]):
+                reads = {*entry.reads, *waiting.pop(entry.stream, ())} & there
+                entry = replace(entry, reads=tuple(sorted(reads)))
+            events.append(entry)
+        waiting[event.stream] |= {*event.reads}.difference(*(entry.reads for entry in row))
     places.append(len(events))
     rows = recording.memory if memory is None else memory
     return replace(

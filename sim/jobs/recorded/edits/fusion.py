@@ -154,10 +154,10 @@ def _fused(
             if asked[_shape(tensor)] > made[_shape(tensor)]:
                 asked[_shape(tensor)] -= 1
                 reads.append(tensor)
-        own = [block for block in taken.get(number, ()) if _within(block, chain)]
-        inner |= {block.number for block in own}
-        written += max(operator.written - sum(block.bytes for block in own), 0.0)
-        kept = Counter(block.bytes for block in own)
+        inside = [block for block in taken.get(number, ()) if _within(block, chain)]
+        inner |= {block.number for block in inside}
+        written += max(operator.written - sum(block.bytes for block in inside), 0.0)
+        kept = Counter(block.bytes for block in inside)
         for tensor in operator.outputs:
             made[_shape(tensor)] += 1
             if kept[round(tensor.bytes)] > 0:

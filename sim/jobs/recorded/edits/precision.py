@@ -105,8 +105,8 @@ def _cast(
             numbers[event.operator, back] = casts, added(_narrowed(operator, narrow, passes))
         casts, narrowed = numbers[event.operator, back]
         made = [replace(event, operator=cast, reads=(), views=0) for cast in casts]
-        own = replace(event, operator=narrowed)
-        new[number] = (own, *made) if back else (*_reading(event, made), own)
+        replaced = replace(event, operator=narrowed)
+        new[number] = (replaced, *made) if back else (*_reading(event, made), replaced)
     return rewritten(recording, new, operators=operators)
 
 

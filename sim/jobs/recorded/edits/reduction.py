@@ -249,9 +249,9 @@ def _hooked(size: float) -> tuple[Operator, Operator, Operator]:
 def _fills(recording: Recording, number: int) -> Operator | None:
     """The operator that has last put a gradient into the bucket that an all-reduce of DDP sums;
     None if no such operator is near."""
-    own = recording.events[number]
-    for place, operator in _near(recording, number) if own.name == "all_reduce" else ():
-        if recording.events[place].line == own.line and short_name(operator) in _FILLING:
+    event = recording.events[number]
+    for place, operator in _near(recording, number) if event.name == "all_reduce" else ():
+        if recording.events[place].line == event.line and short_name(operator) in _FILLING:
             return operator
     return None
 
@@ -296,8 +296,8 @@ def _bucketed(recording: Recording, sums: Sequence[int]) -> bool:
     return sum(e.name == "all_reduce" and e.phase == "backward" for e in events) > 1
 
 
-def _alike(recording: Recording, one: int, other: int) -> bool:
-    first, second = recording.events[one], recording.events[other]
+def _alike(recording: Recording, number: int, other: int) -> bool:
+    first, second = recording.events[number], recording.events[other]
     return (first.group, first.phase == "optimizer") == (second.group, second.phase == "optimizer")
 
 
@@ -348,9 +348,9 @@ def _with_blocks(
     which it is allocated, the event before which it is freed, and its bytes."""
     if not recording.memory:
         return ()
-    free, own = 1 + max(row.block for row in recording.memory), PARTS.index(part)
+    free, part_number = 1 + max(row.block for row in recording.memory), PARTS.index(part)
     rows = [*recording.memory]
     for number, (taken, given, size) in enumerate(blocks, free):
-        rows += [Allocation(taken, number, size, 0, -1, own)]
-        rows += [Allocation(given, number, 0, 0, -1, own)]
+        rows += [Allocation(taken, number, size, 0, -1, part_number)]
+        rows += [Allocation(given, number, 0, 0, -1, part_number)]
     return tuple(sorted(rows, key=lambda row: row.event))

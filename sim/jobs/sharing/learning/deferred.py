@@ -70,9 +70,9 @@ class Deferred(NDArrayOperatorsMixin):
         """Set the value, and compute the recorded vectors that were waiting only for this value."""
         found: list[tuple[Deferred, Vector]] = [(self, value)]
         while found:
-            one, number = found.pop()
-            one.value, one._inputs = number, ()
-            readers, one._readers = one._readers, []
+            deferred, number = found.pop()
+            deferred.value, deferred._inputs = number, ()
+            readers, deferred._readers = deferred._readers, []
             for reader in readers:
                 reader._missing -= 1
                 if not reader._missing:

@@ -147,12 +147,12 @@ class Optimizer:
         LARS scales a layer by `trust` |w| / (|g| + l |w|) instead."""
         scaled = direction + self.weight_decay * weights
         for part in self._scaled_parts(weights.size):
-            own = float(np.linalg.norm(weights[part]))
+            weight_norm = float(np.linalg.norm(weights[part]))
             length = float(np.linalg.norm(scaled[part]))
             if self.rule == "lars":
-                length = float(np.linalg.norm(direction[part])) + self.weight_decay * own
-            if own and length:
-                scaled[part] *= (self.trust if self.rule == "lars" else 1.0) * own / length
+                length = float(np.linalg.norm(direction[part])) + self.weight_decay * weight_norm
+            if weight_norm and length:
+                scaled[part] *= (self.trust if self.rule == "lars" else 1.0) * weight_norm / length
         return scaled
 
     def _scaled_parts(self, size: int) -> Iterator[slice]:

@@ -83,7 +83,7 @@ def drawn_rows(order: Rows, split: DataSplit, rank: int, step: int, size: int) -
     generator = batch_generator(split.seed, rank, step)
     chosen = generator.integers(0, count, size)
     if split.unlike:
-        own = (rank % split.workers + generator.random(size)) * count / split.workers
+        positions = (rank % split.workers + generator.random(size)) * count / split.workers
         mostly = generator.random(size) < split.unlike
-        chosen = np.where(mostly, order[own.astype(int)], chosen)
+        chosen = np.where(mostly, order[positions.astype(int)], chosen)
     return chosen

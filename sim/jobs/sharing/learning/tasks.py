@@ -52,8 +52,8 @@ def _made(path: Path, where: str, options: dict[str, Any]) -> Any:
         raise
     except Exception as error:
         line = traceback.extract_tb(error.__traceback__)[-1].lineno
-        what = f"fails in line {line}: {type(error).__name__}: {error}".splitlines()[0]
-        raise InputError(where, what, _REMEDY) from None
+        fault = f"fails in line {line}: {type(error).__name__}: {error}".splitlines()[0]
+        raise InputError(where, fault, _REMEDY) from None
 
 
 _TASKS: dict[str, Callable[..., LearningTask]] = {

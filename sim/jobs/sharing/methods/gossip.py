@@ -137,22 +137,22 @@ def d_psgd(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
 
     def send(worker: Worker, step: int) -> Process:
         yield from worker.encode_part(1.0)
-        own = estimates.updated(worker.rank, "all", worker.weights, step)
-        mailboxes.send(worker.rank, neighbours[worker.rank], step, worker.message, own)
-        return own
+        estimate = estimates.updated(worker.rank, "all", worker.weights, step)
+        mailboxes.send(worker.rank, neighbours[worker.rank], step, worker.message, estimate)
+        return estimate
 
     def train(worker: Worker) -> Process:
         peers, local = neighbours[worker.rank], _local(plan, pool, worker)
         for number in count():
             yield from local.all_but_one()
             if plan.overlap:
-                own = yield from send(worker, number)
+                estimate = yield from send(worker, number)
                 mailboxes.expect(peers, worker.rank, number)
             gradient = yield from worker.compute(worker.steps)
             if not plan.overlap:
-                own = yield from send(worker, number)
+                estimate = yield from send(worker, number)
             received = yield from receive_all(worker, mailboxes, peers, number)
-            worker.weights = estimates.averaged(worker, rows[worker.rank], own, received)
+            worker.weights = estimates.averaged(worker, rows[worker.rank], estimate, received)
             yield from worker.apply(gradient)
             _count_update(worker, pool, local.steps)
 
@@ -214,10 +214,10 @@ def _average(
         began = worker.cluster.now
         yield worker.cluster.swap(worker.message, worker.endpoint, other.endpoint)
         half = {worker.rank: 0.5, other.rank: 0.5}
-        own = estimates.updated(worker.rank, other.rank, worker.weights, worker.version)
-        theirs = estimates.updated(other.rank, worker.rank, other.weights, other.version)
-        worker.weights = estimates.averaged(worker, half, own, {other.rank: theirs})
-        other.weights = estimates.averaged(other, half, theirs, {worker.rank: own})
+        estimate = estimates.updated(worker.rank, other.rank, worker.weights, worker.version)
+        other_estimate = estimates.updated(other.rank, worker.rank, other.weights, other.version)
+        worker.weights = estimates.averaged(worker, half, estimate, {other.rank: other_estimate})
+        other.weights = estimates.averaged(other, half, other_estimate, {worker.rank: estimate})
         other.version += 1
         worker.note(f"average with {other.rank}", NEIGHBOURS, began)
     worker.version += 1
@@ -283,11 +283,11 @@ def in_pairs(plan: Gossip, pool: WorkerPool) -> TrainingLoop:
             other = pairs[number].get(worker.rank)
             if other is not None:
                 yield from worker.encode_part(1.0)
-                own = estimates.updated(worker.rank, other, worker.weights, number)
-                mailboxes.send(worker.rank, [other], number, worker.message, own)
+                estimate = estimates.updated(worker.rank, other, worker.weights, number)
+                mailboxes.send(worker.rank, [other], number, worker.message, estimate)
                 received = yield from receive_all(worker, mailboxes, (other,), number)
                 half = {worker.rank: 0.5, other: 0.5}
-                worker.weights = estimates.averaged(worker, half, own, received)
+                worker.weights = estimates.averaged(worker, half, estimate, received)
             _count_update(worker, pool, local.steps)
 
     return train

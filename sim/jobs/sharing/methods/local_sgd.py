@@ -156,7 +156,7 @@ def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
     sites = [_site(pool, rank, plan.site) for rank in range(0, len(pool.workers), plan.site)]
 
     def train(worker: Worker) -> Process:
-        own = [OuterSteps(worker, piece, plan.outer_optimizer) for piece in pieces]
+        outer_steps = [OuterSteps(worker, piece, plan.outer_optimizer) for piece in pieces]
         for steps in count(1):
             yield from worker.local_step(steps - 1)
             leaving, arriving = calendar.leaving(steps), calendar.arriving(steps)
@@ -164,9 +164,9 @@ def local_sgd(plan: LocalSGD, pool: WorkerPool) -> TrainingLoop:
                 joined = sites[worker.rank // plan.site].join(worker.rank, steps, worker.weights)
                 worker.weights = yield from worker.exchange(joined, "all-reduce of a site")
             if leaving is not None:
-                yield from own[leaving].leave(steps)
+                yield from outer_steps[leaving].leave(steps)
             if arriving is not None:
-                yield from own[arriving].merge(plan.keep)
+                yield from outer_steps[arriving].merge(plan.keep)
                 barrier = pieces[arriving].barrier
                 count_update(worker, pool, barrier, calendar.stretch, equal=at_once)
 
