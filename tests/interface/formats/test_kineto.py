@@ -61,7 +61,7 @@ def test_a_packed_trace_is_read_whole_and_an_archive_of_several_is_named(tmp_pat
     archive = tmp_path / "traces.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(path)
-    with pytest.raises(InputError, match=r"traces.tar.gz: is a tar archive; unpack it \(tar xf"):
+    with pytest.raises(InputError, match=r"traces.tar.gz: is a tar archive; run tar xf"):
         read(archive)
 
 

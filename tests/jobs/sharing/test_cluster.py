@@ -119,7 +119,7 @@ def test_another_stack_has_its_own_step():
 
 def test_a_device_without_its_measured_times_is_refused():
     settings = {"sharing.group": [{"ranks": [0], "device": "a100-40gb-sxm"}]}
-    with pytest.raises(InputError, match="give slowdown"):
+    with pytest.raises(InputError, match="give a slowdown"):
         run(sim.load("federated", settings))
 
 
