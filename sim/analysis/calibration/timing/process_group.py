@@ -107,7 +107,7 @@ def _spawned(member: Callable[[int], Any], ranks: int, folder: Path) -> Any:
 
     quiet = logging.getLogger("torch.multiprocessing.spawn")
     quiet.setLevel(logging.ERROR)  # torch warns of each rank that it ends
-    started = spawn(  # type: ignore[no-untyped-call]
+    started = spawn(  # type: ignore[no-untyped-call, unused-ignore]
         _child, (member, folder), ranks, join=False, daemon=True
     )
     try:
