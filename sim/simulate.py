@@ -73,7 +73,7 @@ def answer(setup: PlanSetup, *, engine: Engine = "auto", unfold: bool = False) -
 
 def _fixed_orders(job: Job) -> Iterable[tuple[str, Program]]:
     """Return the programs of a job under the named schedules, if its order of passes was searched
-    for; otherwise nothing. The answer compares their step times with the order that was found."""
+    for; otherwise nothing. The answer compares their step times with that of the order found."""
     if job.order is None:
         return ()
     from sim.engine.ordering import fixed_orders
@@ -97,8 +97,8 @@ def refuse_task(scenario: str, task: Any) -> None:
 
 
 def refuse_choices_of_a_step(setup: str, why: str, *, engine: Engine, unfold: bool) -> None:
-    """Raise `InputError` for options that apply only to a single step. `why` tells the user how the
-    setup of this name is played instead."""
+    """Raise `InputError` for options that apply only to a single step. `setup` is the name of the
+    setup, and `why` tells the user how it is played instead."""
     for chosen, name in ((unfold, "unfold"), (engine == "replay", "engine replay")):
         if chosen:
             raise InputError(setup, why, f"leave --{name} out")

@@ -12,8 +12,8 @@ from sim.config.units import InSI
 
 def table_of(thing: Any, keys: Collection[str]) -> dict[str, Any]:
     """A dataclass as the table of a file, without values that are at their defaults. `validate`
-    makes an equal dataclass from the table. Inner dataclasses are tables where dotted `keys` lead
-    into them."""
+    makes an equal dataclass from the table. An inner dataclass becomes a table if one of the
+    dotted `keys`, such as "plan.tp", names a field in it; otherwise it stays an object."""
     kind: Any = type(thing)
     inline, table = inline_field(kind), dict[str, Any]()
     for field in fields(thing):

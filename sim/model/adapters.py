@@ -18,8 +18,8 @@ def fine_tuned(operators: list[Operator], run: Execution) -> list[Operator]:
 
 def _frozen(operator: Operator) -> Operator:
     """An operator with frozen weights: nothing is computed, kept or sent for their gradients. The
-    backward pass also runs through operators below the first adapter (at most those of one layer),
-    although a real run skips them."""
+    simulated backward pass also runs through operators below the first adapter (at most those of
+    one layer), which a real run skips."""
     return replace(
         operator,
         weight_gradient=(),
@@ -36,10 +36,11 @@ def _adapter(operator: Operator, run: Execution) -> Iterator[Operator]:
     A and B, in the precision of activations. Their result is multiplied by alpha / rank and added
     to the layer's output; these kernels read or write the output five times (NeMo,
     nemo/collections/llm/peft/lora.py, LoRALinear.forward). The backward pass scales the output's
-    gradient, and adds the gradients of the input from adapter and layer. Tensor-parallel ranks hold
-    shares of A and of B and sum up the result of A. The adapter keeps its input for A; the frozen
-    layer keeps no input. With dropout the adapter keeps mask and result of dropout instead.
-    Forward and backward, a dropout kernel reads one tensor and writes another, beside the mask."""
+    gradient, and adds the adapter's gradient of the input to the layer's. Tensor-parallel ranks
+    hold shares of A and of B and sum up the result of A. The adapter keeps its input for A; the
+    frozen layer keeps no input. With dropout the adapter keeps mask and result of dropout instead.
+    The dropout kernel reads a tensor and writes another; it writes the mask forward, and reads it
+    backward."""
     lora = run.lora
     if lora is None or not lora.adapts(operator.name) or not operator.matrices:
         return

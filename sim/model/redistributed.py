@@ -17,12 +17,13 @@ def redistributed(operators: Iterable[Operator], run: Execution) -> Iterator[Ope
 
     A DTensor is gathered in front of torch's own linear layer, which keeps the whole input
     (torch/distributed/tensor/parallel/style.py, PrepareModuleInput). NCCL puts the gathered shares
-    of the ranks one after the other, and a copy sorts them by sequence (torch/distributed/
-    _functional_collectives.py: `torch.cat(torch.chunk(res, group_size, dim=0), dim=gather_dim)`). A
-    similar copy precedes a reduce-scatter. A single sequence needs no copy after a gather (torch/
-    _utils.py, _maybe_view_chunk_cat). In compiled code a neighbouring memory-bound kernel does the
-    copy. Asynchronous tensor parallelism has no copies, as its products read and write pieces
-    (torch/distributed/_symmetric_memory, restride_A_shard_for_fused_all_gather_matmul).
+    of the ranks one after the other, and a copy joins the shares of each sequence
+    (torch/distributed/ _functional_collectives.py: `torch.cat(torch.chunk(res, group_size, dim=0),
+    dim=gather_dim)`). A similar copy precedes a reduce-scatter. A single sequence needs no copy
+    after a gather (torch/ _utils.py, _maybe_view_chunk_cat). In compiled code a neighbouring
+    memory-bound kernel does the copy. Asynchronous tensor parallelism needs no copies: its products
+    read and write shares (torch/distributed/_symmetric_memory,
+    restride_A_shard_for_fused_all_gather_matmul).
     """
     for operator in operators:
         ordered = operator if run.fusion.overlap_tensor else _ordered(operator, run)

@@ -14,7 +14,7 @@ from sim.program.schedule import Schedule
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-_DUST = 0.5  # bytes: at most this much is a rounding error of sums of shares
+_DUST = 0.5  # bytes; smaller amounts are rounding errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Levels:
 
     @property
     def fullest(self) -> int:
-        """The row of the operation at whose worst moment most is allocated."""
+        """The row with the largest total."""
         return int(self.total.argmax())
 
     def by_part(self, row: Floats) -> dict[str, float]:
@@ -46,7 +46,8 @@ class Levels:
 
 
 def levels(resident: Parts, uses: Sequence[MemoryUse], order: Indices) -> Levels:
-    """Return the levels of operations above `resident` bytes; `order` has their rows in `uses`.
+    """Return the levels of operations in a row, which start at `resident` bytes. `order` has the
+    place of each operation in `uses`.
 
     >>> forward = MemoryUse({"activations": 3.0}, {"activations": 3.0, "transient": 1.0})
     >>> backward = MemoryUse({"activations": -3.0}, {"transient": 2.0})
@@ -69,16 +70,17 @@ def levels(resident: Parts, uses: Sequence[MemoryUse], order: Indices) -> Levels
 
 
 def levels_of(program: Program, stage: int) -> Levels:
-    """Return the levels of a stage's operations in the program's order, without exchanges."""
+    """Return the levels of a stage's operations in the program's order, without messages between
+    stages."""
     uses, order, _, _ = in_order(program, stage)
     return levels(program.stages[stage].resident, uses, order)
 
 
 def in_order(program: Program, stage: int) -> tuple[list[MemoryUse], Indices, Indices, Indices]:
     """Return what a stage's distinct operations allocate, and three arrays over all its operations
-    in the program's order, without exchanges. The arrays are the operation's row in the first list,
-    the place of its pass in the stage's order, and its number in that pass. Operations that close
-    the step have the place after the last pass."""
+    in the program's order, without messages between stages. For each operation the arrays have its
+    place in the first list, the place of its pass in the stage's order, and its place in that pass.
+    Operations that close the step have the place after the last pass."""
     stage_program, actions = program.stages[stage], program.schedule.actions[stage]
     passes = [stage_program.ops_by_variant[variant] for variant in actions.variants]
     blocks = [*passes, stage_program.closing]
@@ -93,7 +95,7 @@ def in_order(program: Program, stage: int) -> tuple[list[MemoryUse], Indices, In
 
 
 def peaks(program: Program) -> Floats:
-    """Return the most bytes that each stage has allocated at once, the highest of `levels_of`."""
+    """Return the most bytes that each stage has allocated at once."""
     kept, highest = np.concatenate([stage.pass_totals for stage in program.stages], axis=1)
     during, passes = highest_of_passes(program.schedule, kept, highest)
     start, closing = np.array([stage.end_totals for stage in program.stages]).T
@@ -103,8 +105,8 @@ def peaks(program: Program) -> Floats:
 
 def highest_of_passes(schedule: Schedule, kept: Floats, highest: Floats) -> tuple[Floats, Floats]:
     """Return the most bytes that the passes of each stage have allocated at once, and the bytes
-    that the passes leave. `kept` and `highest` are the bytes that each variant leaves and needs
-    meanwhile, for the variants of all stages in a row."""
+    that the passes leave. `kept` is what each variant leaves allocated, `highest` its
+    peak while it runs; the variants of stage 0 come first, then those of stage 1, and so on."""
     rows, starts = schedule.rows
     after = np.cumsum(kept[rows])
     before = after - kept[rows]

@@ -1,4 +1,4 @@
-"""Hierarchical: rings inside the nodes, and rings between them, one for each slot.
+"""Hierarchical: rings inside the nodes, and rings between members of equal place in their nodes.
 
 This is the two-level scheme of BlueConnect (Cho et al. 2019) and, for all-to-all, of NVIDIA's PXN
 (NCCL 2.12). Data for the network are cut into a part for each member of a node; all parts move at
@@ -107,7 +107,8 @@ def _spreading(ranks: int, per_node: int, pieces: int) -> list[list[ChunkSend]]:
 
 
 def all_to_all(ranks: int, per_node: int = 0) -> CollectiveSchedule:
-    """Each slot collects its node's data for the same slot of all nodes; then these slots exchange.
+    """Member j of each node collects its node's data for members j of all nodes; then members of
+    equal j exchange them.
 
     T = (g-1 + N-1) alpha + ((g-1)/g + (N-1)/N) S/B.
     """
@@ -170,14 +171,15 @@ def loads(kind: CollectiveKind, shape: GroupShape) -> LevelLoads:
     """
     g, nodes = shape.evenly("hierarchical"), shape.nodes
     part = direct if kind == "all_to_all" else ring
-    rails = g if kind == "all_to_all" else 1  # each rail carries a whole buffer, else a part of one
+    rails = g if kind == "all_to_all" else 1  # in all-to-all each rail carries a whole buffer
     port = part.loads(kind, GroupShape(ranks=g)).port if g > 1 else 0.0
     nic = part.loads(kind, GroupShape(ranks=nodes, nodes=nodes)).nic if nodes > 1 else 0.0
     return LevelLoads(port=port, nic=rails * nic)
 
 
 def steps(kind: CollectiveKind, shape: GroupShape) -> LevelSteps:
-    """t (g-1) steps in a node, t (N-1) between nodes; t is 2 for all-reduce, else 1."""
+    """Steps of rings in a node and between nodes: t (g-1) and t (N-1), with t = 2 for all-reduce
+    and else 1. All-to-all has those of `direct`."""
     part = direct if kind == "all_to_all" else ring
     inside = part.steps(kind, GroupShape(ranks=shape.evenly("hierarchical")))
     across = part.steps(kind, GroupShape(ranks=shape.nodes, nodes=shape.nodes))

@@ -36,9 +36,10 @@ Beside = Literal["copy", "all_reduce"]
 class LaunchTimes:
     """Seconds of a kernel launch.
 
-    `issue` is the host's time for a launch in eager mode, while nothing waits. `latency` is the
-    time from a launch until the host knows that an empty kernel has ended. `node` is the device's
-    time for an empty kernel in the replay of a CUDA graph; 0 where there are no graphs.
+    `issue` is the host's time for a launch in eager mode, while the queue of launches has room.
+    `latency` is the time from a launch until the host knows that an empty kernel has ended. `node`
+    is the device's time for an empty kernel in the replay of a CUDA graph; 0 where there are no
+    graphs.
     """
 
     issue: Seconds

@@ -46,8 +46,8 @@ class Explorer:
             f'<iframe src="{address}" title="sim" width="100%" height="{self._height}" '
             'style="border:0"></iframe>'
             f'<small>If the frame is empty, open <a href="{address}" target="_blank">the page</a> '
-            "on the machine where this notebook's kernel runs; elsewhere <code>sim.sliders</code> "
-            "asks the same.</small>"
+            "on the machine where this notebook's kernel runs. <code>sim.sliders</code> works on "
+            "any machine.</small>"
         )
 
 

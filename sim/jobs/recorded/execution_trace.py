@@ -1,10 +1,10 @@
 """How does a PyTorch execution trace become a recording?
 
 A trace has operators and the operators that they call; a recording has only operators that run a
-kernel. An operator runs a kernel if it calls no other operator that runs a kernel. Copies and fills
-for internal use do not count. An operator that returns its argument (`Tensor(a)` in its schema)
-runs no kernel. A trace has no streams: kernels run one after the other, and wait for the
-collectives whose results they read.
+kernel. An operator runs a kernel if it is known to have a kernel of its own, or calls no other
+operator that runs a kernel; inner copies and fills are ignored here. An operator that returns its
+argument (`Tensor(a)` in its schema) runs no kernel. A trace has no streams: kernels run one after
+the other, and wait for the collectives whose results they read.
 """
 
 import json
@@ -32,9 +32,9 @@ from sim.jobs.recorded.trace_nodes import ENGINE, REMEDY, Node, Operand, nodes_o
 
 _NOTE = "an execution trace says nothing of memory and streams: its kernels run one after the other"
 _FLAGS = ("is_causal", "output_mask")
-_UNREAD = {"copy_": "self", "_foreach_copy_": "self"}  # written but not read, as is any "out"
+_UNREAD = {"copy_": "self", "_foreach_copy_": "self"}  # only written, as any "out" is
 _MOST = 1 << 24  # the most ranks of a group
-_ROOTLESS = ("all", "reduce_scatter")  # these collectives state the rank, all others state a root
+_ROOTLESS = ("all", "reduce_scatter")  # their nodes state the rank, others a root
 _PHASES: dict[str, Phase] = {  # by the beginnings of nodes' names
     ENGINE: "backward",
     "torch.distributed.ddp.reducer": "backward",
@@ -87,9 +87,9 @@ def _one_step(events: Sequence[Event]) -> list[Event]:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A collective as NCCL's node (`record_param_comms`) describes it. `group` is the name or
-    address of its group. The other fields are the rank's `place` in the group (-1: unknown), the
-    group's `size` (0: unknown), and its `members`, if they are known."""
+    """A collective as the node that NCCL records (`record_param_comms`) describes it. `group` is
+    the name or address of its group. The other fields are the rank's `place` in the group (-1:
+    unknown), the group's `size` (0: unknown), and its `members`, if they are known."""
 
     group: str
     place: int
@@ -98,9 +98,9 @@ class _Call:
 
 
 def _call_of(node: Node) -> _Call | None:
-    """Read NCCL's node; None for other nodes and for waits. Before schema 1.1 its arguments are:
-    tensors, number, group, rank or root, collective, two lists of sizes by rank. From 1.0.2 on, the
-    group's first rank, stride and size follow."""
+    """Read NCCL's node; None for other nodes and for waits. Its arguments are, after some numbers:
+    group, rank or root, collective, two lists of sizes by rank. From schema 1.0.2 on, the group's
+    first rank, stride and size follow."""
     words = [n for n, value in enumerate(node.given) if isinstance(value, str)]
     if node.name != "record_param_comms" or not words or words[0] < 2:
         return None
@@ -138,8 +138,9 @@ class _Groups:
         self.rank = least if seen is None else seen
 
     def _seen(self, nodes: Sequence[Node]) -> int | None:
-        """Read the groups from NCCL's nodes. Return the rank that a node of a largest group gives
-        (None: no node does). A group of unknown size is assumed to be as large as the largest."""
+        """Read the groups from NCCL's nodes. Return the rank of the traced process, from the first
+        collective of a largest group that states its place; None if none does. A group of unknown
+        size is assumed to be as large as the largest."""
         calls = [call for call in map(_call_of, nodes) if call]
         largest = max((call.size for call in calls), default=0)
         if not largest:
@@ -165,8 +166,9 @@ class _Groups:
             raise InputError(self.where, "has process groups that cannot be read", REMEDY) from None
 
     def number(self, node: Node, inner: Sequence[Node]) -> int:
-        """The number of a collective's group: the named group, else the group of NCCL's node inside
-        the collective, else the only group. Raises `InputError` if the group is unknown."""
+        """The number of a collective's group: the group that an inner call or NCCL's inner node
+        names, else the group that an argument names, else the only group. Raises `InputError` if
+        the group is unknown."""
         names = [str(call.attributes["pg_name"]) for call in inner if "pg_name" in call.attributes]
         names += [call.group for call in map(_call_of, inner) if call]
         names += [value for value in node.given if isinstance(value, str) and value in self.sizes]
@@ -180,12 +182,10 @@ class _Groups:
 
 @dataclass(slots=True)
 class _Facts:
-    """A call's phase, whether it is inside a kernel or recomputed (`again`), and the calls that it
-    makes."""
+    """A call's phase, whether it is inside a kernel, and the calls that it makes."""
 
     phase: Phase
     inside: bool = False
-    again: bool = False
     works: bool = False  # it runs a kernel other than a copy or a fill for internal use
     calls: list[Node] = field(default_factory=list)
 
@@ -207,7 +207,7 @@ class _Reader:
         self.kernels = self._kernels()
 
     def _kernels(self) -> set[int]:
-        """The numbers of calls that are kernels, if no call around them is a kernel."""
+        """The numbers of calls that count as kernels; `_events` ignores calls inside a kernel."""
         found = set()
         for node in reversed(self.nodes):
             facts = self.facts[node.number]
@@ -240,7 +240,8 @@ class _Reader:
             return
         space, _, name = node.operator.partition(".")
         numbered = node.attributes.get("seq_id", -1) != -1
-        # Autograd numbers the calls for which it will run a backward pass.
+        # Autograd numbers the calls that it will differentiate: in a backward pass, recomputed
+        # calls.
         again = facts.phase == "backward" and numbered
         if space in NAMESPACES:
             facts.inside = True
