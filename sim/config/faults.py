@@ -9,16 +9,15 @@ from sim.config.near import nearest
 
 
 class UnsuitedError(InputError):
-    """Values of a table that do not suit one another."""
+    """A value that a table refuses, alone or beside its other values."""
 
 
 def refusal(error: ValueError, where: str, key: str = "") -> InputError:
-    """The error for a fault that the code of a dataclass raises as "what; what to do"."""
-    fault, _, remedy = str(error).partition("; ")
-    remedy = remedy or "correct it there"
-    if key:
-        return InputError(where, f"{key}: {fault}", remedy)
-    return UnsuitedError(where, fault, remedy)
+    """Return the error for a fault that the code of a dataclass raises as "what; what to do"."""
+    what, _, remedy = str(error).partition("; ")
+    misspelt = remedy.startswith(("did you mean", "known:"))  # as `nearest` answers
+    kind = InputError if key or misspelt else UnsuitedError
+    return kind(where, f"{key}: {what}" if key else what, remedy or "correct it there")
 
 
 # Names of a union's members that pydantic adds to the place of a fault; they are no keys of files.

@@ -124,7 +124,7 @@ def ordered(job: Job, machine: Machine) -> Job:
     return searched(job, machine, search)
 
 
-@reads.kept(4, key=lambda job: job)
+@reads.kept(4, key=lambda job: (job, job.device.measured))
 def _program(job: Job) -> Program:
     return training_step(job)
 
@@ -133,7 +133,7 @@ def _asked(name: str, *parts: Any) -> object:
     model, stack, topology, plan, loader = parts
     device = topology.device
     cluster = device, device.measured, topology.checks, topology.form
-    return name, model, stack, plan, loader, cluster, limit.allowed()
+    return name, model, model.numerics, stack, plan, loader, cluster, limit.allowed()
 
 
 @reads.kept(4, key=_asked)

@@ -230,3 +230,12 @@ def test_a_scenario_cannot_be_altered_by_accident() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         load("gpt2-one-gpu").gpus = 3  # type: ignore[misc]
     assert dataclasses.is_dataclass(Scenario)
+
+
+def test_a_job_has_the_numerics_that_were_asked_for() -> None:
+    """Models that differ in numerics alone are equal: they take the same time."""
+    found = [
+        from_scenario(load("llama3-8b-torchtitan", {"model.numerics.rope_theta": theta})).job
+        for theta in (10000.0, 1234.0)
+    ]
+    assert [job.model.numerics.rope_theta for job in found] == [10000.0, 1234.0]

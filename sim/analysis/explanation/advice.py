@@ -67,9 +67,10 @@ def advised(setup: Setup, result: Result, suggestions: Sequence[Suggestion]) -> 
     ]
     made.sort(key=lambda pair: pair[1].each)
     best = list(_best_of_each(made))
-    together = _together(setup, now, [change for change, _ in best])
-    if len(together.changes) > 1:
-        yield together
+    if len(best) > 1:
+        together = _together(setup, now, [change for change, _ in best])
+        if len(together.changes) > 1:
+            yield together
     yield from (advice for _, advice in best)
 
 

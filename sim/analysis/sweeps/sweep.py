@@ -103,10 +103,12 @@ def sweep(
 def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) -> None:
     """Refuse mistakes before any work: values that are wrong at every point that has them.
 
-    Sizes that do not divide are no mistake; such a point becomes an invalid row.
+    Sizes that do not divide are no mistake; such a point becomes an invalid row. So does a point
+    with a value that its table refuses, if another point is right.
     """
     at_all_points(scenario, points, always)
     right: set[tuple[str, str]] = set()
+    unsuited: InputError | None = None
     for pair in _values(points):
         if pair in right:
             continue
@@ -117,8 +119,12 @@ def check(scenario: str | BaseScenario, points: Sequence[Point], always: Point) 
             if wrong is None:
                 right |= {(name, repr(entry)) for name, entry in point.items()}
                 break
-        if wrong is not None:
+        if isinstance(wrong, UnsuitedError):
+            unsuited = unsuited or wrong
+        elif wrong is not None:
             raise wrong
+    if unsuited is not None and not right:
+        raise unsuited
 
 
 def at_all_points(
@@ -140,7 +146,7 @@ def _mistake(scenario: str | BaseScenario, point: Point) -> InputError | None:
     try:
         loaded = _loaded(scenario, point)
     except InputError as error:
-        return None if isinstance(error, UnsuitedError) else error
+        return error
     try:
         kind.set_up(loaded, brief=True)
     except InputError as error:

@@ -59,8 +59,8 @@ class _Folded:
 
 def _told(machine: Machine) -> object:
     """The properties of a machine that decide how a program is folded."""
-    topology = machine.topology
-    return topology.form, topology.device, machine.backend, machine.slowdown, machine.shared
+    form, device = machine.topology.form, machine.topology.device
+    return form, device, device.measured, machine.backend, machine.slowdown, machine.shared
 
 
 @reads.kept(1, key=lambda program, machine: (program, _told(machine)))

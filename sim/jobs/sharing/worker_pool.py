@@ -151,7 +151,7 @@ class WorkerPool:
         if self.until is not None or self.record.updates:
             return
         steps = sum(worker.steps for worker in self.workers)
-        patience = _PATIENCE if self.shared is None else 10 * _PATIENCE
+        patience = _PATIENCE if self.shared is None and self.round_steps > 1 else 10 * _PATIENCE
         expected = max(self.record.budget, self.round_steps * self.samples)
         enough = steps * self.samples / len(self.workers) > patience * expected
         if enough or taken > limit.allowed():

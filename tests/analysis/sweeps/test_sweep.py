@@ -159,6 +159,10 @@ def test_values_of_a_table_that_do_not_suit_one_another_are_a_point_without_figu
     swept = sim.sweep("ps-bsp", {"sharing.mode": ["bsp", "async"]}, settings=few, jobs=1)
     assert swept.frame["valid"].tolist() == [True, False]
     assert "would have no effect" in swept.frame["reason"][1]
+    with pytest.raises(InputError, match="would have no effect"):
+        sim.sweep("ps-bsp", {"sharing.mode": ["async"]}, settings=few, jobs=1)
+    with pytest.raises(InputError, match="rign"):
+        sim.sweep("gossip-d-psgd", {"sharing.graph": ["rign", "ring"]}, settings=few, jobs=1)
 
 
 def test_a_faster_network_is_never_slower(folder: Path) -> None:

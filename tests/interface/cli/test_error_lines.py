@@ -84,7 +84,7 @@ LINES = [
     (("runn", "gpt2-one-gpu"), "did you mean 'run'?"),
     (("run", "rank0.json"), "play it with `sim replay rank0.json`"),
     (("run", "model.json"), "give it as --model model.json"),
-    (("run", "result.json", *ON), "give it to `sim compare`"),
+    (("run", "result.json", *ON), "`sim compare` reads answers of"),
     (("run", "meta-llama/Llama-2-13b-hf"), "for a model of the Hugging Face hub, give the path"),
     (("plan", "meta-llama/Llama-2-13b-hf", "dgx-h100-ndr", "--global-batch", "8"), "Face hub"),
     (("run", "gpt2-one-gpu", "--samples", "2", "--seeds", "2"), "give one of the two"),

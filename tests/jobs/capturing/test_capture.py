@@ -44,8 +44,8 @@ def test_ddp_reduces_every_gradient_once_beside_the_backward_pass(captured: Capt
     }
     read = {mark for event in own.events for mark in event.reads}
     assert read == {call.mark for call in calls}
-    buffers = (row.bytes for row in own.memory if PARTS[row.part] == "buffers")
-    assert sum(buffers) >= 4 * PARAMETERS  # the buckets, also those that are made anew
+    buffers = sum(row.bytes for row in own.memory if PARTS[row.part] == "buffers")
+    assert 4 * PARAMETERS <= buffers <= 8.1 * PARAMETERS  # the buckets, perhaps made anew once
 
 
 HOOKED = """
