@@ -97,8 +97,8 @@ DEFECTS = (
     Defect(
         name="outer gradients are sent in 16 bits",
         path="sim/jobs/sharing/methods/local_sgd.py",
-        before="        return FP32\n",
-        after="        return width\n",
+        before="    sends_fp32: ClassVar[bool] = True\n",
+        after="    sends_fp32: ClassVar[bool] = False\n",
         test="tests/jobs/sharing/test_groups.py",
     ),
     Defect(
@@ -131,7 +131,7 @@ DEFECTS = (
     ),
     Defect(
         name="a pipeline that does not drain takes shards of gradients",
-        path="sim/parallel/chunks.py",
+        path="sim/parallel/undrained.py",
         before="(plan.zero > 1, f",
         after="(False, f",
         test="tests/parallel/test_versions.py::test_what_versions_do_not_go_with_is_refused",
@@ -146,7 +146,7 @@ DEFECTS = (
     Defect(
         name="software without a stack is nobody's",
         path="sim/analysis/validation/table.py",
-        before="if own and not catalog.has",
+        before="if stack and not catalog.has",
         after="if False and not catalog.has",
         test="tests/analysis/validation/test_validate.py",
     ),

@@ -37,6 +37,8 @@ def stored(path: Path) -> JobAnswer:
     if missing or unknown:
         fault = f"lacks {missing[0]!r}" if missing else f"has an unknown key {unknown[0]!r}"
         raise InputError(str(path), f"is no result of this version: it {fault}", _REMEDY)
+    if document.get("diverged"):
+        document["loss"] = nan  # for which JSON has no text
     document["timeline"] = Timeline(roles=(), spans=(), end=0.0)
     answer: JobAnswer = _made(nearest, document)
     return answer
