@@ -6,6 +6,7 @@ The interpreter fails the allocation itself, the n-th of a command or of its wri
 """
 
 import os
+import signal
 import sqlite3
 import sys
 import traceback
@@ -80,7 +81,10 @@ def numbers(places: int, last: float = 3e5) -> Iterator[int]:
 
 def told(code: int) -> bool:
     """Whether a command has answered, or its last line is the only complaint; or the interpreter
-    has taken the failure for another mistake (`os.stat`: TypeError of a path that is none)."""
+    has taken the failure for another mistake (`os.stat`: TypeError of a path that is none). The
+    process may also end inside of a library's C++, which cannot pass the failure on."""
+    if code == -signal.SIGABRT:
+        return "pybind11" in SAID.read_text()
     *before, last = SAID.read_text().splitlines() or [""]
     if code == 70:
         place = next(line for line in reversed(before) if line.startswith('  File "'))
