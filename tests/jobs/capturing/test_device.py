@@ -98,7 +98,7 @@ def test_the_script_sees_the_gpu_that_is_chosen() -> None:
     assert within(ask) == [((9, 0), 132, "NVIDIA H100 80GB SXM")]
     assert within(ask, gpu="a100-40gb-sxm")[0][:2] == ((8, 0), 108)
     assert within(lambda: torch.cuda.is_bf16_supported(False), gpu="v100-32gb-sxm") == [False]
-    with pytest.raises(InputError, match="no device of CUDA"):
+    with pytest.raises(InputError, match="is not a CUDA device"):
         within(ask, gpu="mi300x")
 
 
