@@ -4,6 +4,7 @@ Traffic is reused if its call costs the same on both machines and its links have
 Maps of passes are reused, too, because their keys hold the seconds of all calls of a pass.
 """
 
+from collections.abc import Collection
 from copy import copy
 
 from sim.engine.costs import Costs
@@ -16,48 +17,44 @@ from sim.program.operations import Communicate
 from sim.program.program import Stage
 
 
-class MovedDesk(TransferDesk):
-    """The transfers of another machine with the same classes of ranks, groups and links. `kept` has
-    the ids of the reused traffic."""
-
-    def __init__(self, before: TransferDesk, machine: Machine) -> None:
-        self.__dict__.update(before.__dict__)
-        self.machine = machine
-        capacities = map(machine.topology.capacity, before.named_links())
-        self.links = [
-            link if link.capacity == capacity else LinkClass(link.name, link.count, capacity)
-            for link, capacity in zip(before.links, capacities, strict=True)
-        ]
-        self._costs = {}
-        same = {key for key, cost in before._costs.items() if self._cost(*key) == cost}
-        changed = {n for n, link in enumerate(self.links) if link is not before.links[n]}
-        self._traffic = {
-            (g, volume): traffic
-            for (g, volume), traffic in before._traffic.items()
-            if (volume, self.groups.shape[g]) in same
-            and not any(link in changed for link, _ in traffic.loads)
-        }
-        self.chosen = {key: before.chosen[key] for key in self._traffic}
-        self.kept = {id(NO_TRAFFIC), *map(id, self._traffic.values())}
+def _moved_desk(before: TransferDesk, machine: Machine) -> TransferDesk:
+    """The transfers of another machine with the same classes of ranks, groups and links."""
+    desk = copy(before)
+    desk.machine, desk._costs = machine, {}
+    capacities = map(machine.topology.capacity, before.named_links())
+    desk.links = [
+        link if link.capacity == capacity else LinkClass(link.name, link.count, capacity)
+        for link, capacity in zip(before.links, capacities, strict=True)
+    ]
+    same = {key for key, cost in before._costs.items() if desk._cost(*key) == cost}
+    changed = {n for n, link in enumerate(desk.links) if link is not before.links[n]}
+    desk._traffic = {
+        (g, volume): traffic
+        for (g, volume), traffic in before._traffic.items()
+        if (volume, desk.groups.shape[g]) in same
+        and not any(link in changed for link, _ in traffic.loads)
+    }
+    desk.chosen = {key: before.chosen[key] for key in desk._traffic}
+    return desk
 
 
-class MovedTransfers(RankTransfers):
-    """The transfers of the same rank on the other machine."""
-
-    def __init__(self, before: RankTransfers, desk: MovedDesk) -> None:
-        super().__init__(desk, before.index)
-        self._groups = before._groups
-        known = before._traffic.items()
-        self._traffic = {key: pair for key, pair in known if id(pair[1]) in desk.kept}
+def _moved_rank(before: RankTransfers, desk: TransferDesk, kept: Collection[int]) -> RankTransfers:
+    """The transfers of the same rank on the other machine; `kept` has the ids of reused traffic."""
+    rank = RankTransfers(desk, before.index)
+    rank._groups = before._groups
+    known = before._traffic.items()
+    rank._traffic = {key: pair for key, pair in known if id(pair[1]) in kept}
+    return rank
 
 
 class MovedMachine(FoldedMachine):
     """The folded machine with other rates and latencies."""
 
     def __init__(self, before: FoldedMachine, machine: Machine) -> None:
-        folding, desk = copy(before.folding), MovedDesk(before.folding.desk, machine)
+        folding, desk = copy(before.folding), _moved_desk(before.folding.desk, machine)
         folding.machine, folding.desk = machine, desk
-        ranks = [MovedTransfers(rank, desk) for rank in before.desks]
+        kept = {id(NO_TRAFFIC), *map(id, desk._traffic.values())}
+        ranks = [_moved_rank(rank, desk, kept) for rank in before.desks]
         super().__init__(folding, before._silent, ranks)
         self._maps, self._stages = dict(before._maps), dict(before._stages)
         self._sends, self._tails = before._sends, before._closing
